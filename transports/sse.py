@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 from sse_starlette import EventSourceResponse
 
-from toolgate.server.bus.replica_ids import parse_id
-from toolgate.server.principal import GrantKey, Principal
+from toolgate.server.base.bus.replica_ids import parse_id
+from toolgate.server.base.principal import GrantKey, Principal
 from toolgate.server.protocol.messages import Request, decode_in_turns, encode
 from toolgate.transports.http import body as bodies
 from toolgate.transports.http.bearer import SignedInHandler

@@ -10,7 +10,7 @@ import ipaddress
 import logging
 from collections.abc import Callable
 
-from toolgate.server.bus.bus import BusUnreachableError, KeyLimit, Keys
+from toolgate.server.base.bus.bus import BusUnreachableError, KeyLimit, Keys
 from toolgate.server.policy.rate_limit import SPAN, SlidingWindow
 
 V4 = (32, 24)  # an address; the smallest block routed alone

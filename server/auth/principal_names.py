@@ -38,7 +38,7 @@ class PrincipalNames:
     async def _read_people(self, principal: str) -> None:
         """Take names from the database, where people are before they have a token."""
         from toolgate.server.auth.tokens.access_tokens import OWN_ISSUER
-        from toolgate.server.principal import LOCAL_NAME, Principal  # start-up: rules about people are rare
+        from toolgate.server.base.principal import LOCAL_NAME, Principal  # start-up: rules about people are rare
         from toolgate.server.state import grant_rows
 
         found: dict[str, frozenset[str]] = {principal: frozenset((principal,))}

@@ -12,8 +12,8 @@ from collections.abc import Awaitable, Callable, Collection, Iterable
 import msgspec
 
 from toolgate.server.auth.tokens.access_tokens import OwnTokens
-from toolgate.server.bus.bus import Topics
-from toolgate.server.principal import GrantKey
+from toolgate.server.base.bus.bus import Topics
+from toolgate.server.base.principal import GrantKey
 from toolgate.server.state.store import StateError
 from toolgate.tools.api.errors import ToolError
 

@@ -19,7 +19,8 @@ from toolgate.server.auth.revocation_watch import RevocationTopic
 from toolgate.server.auth.tokens.access_tokens import OwnTokens, TokenVerifier
 from toolgate.server.auth.tokens.external_issuer import ExternalTokens
 from toolgate.server.auth.tokens.signing_keys import SigningKeys
-from toolgate.server.bus.bus import Bus, Keys
+from toolgate.server.base.bus.bus import Bus, Keys
+from toolgate.server.base.text import describe_os_error
 from toolgate.server.config.load import Config
 from toolgate.server.config.types import is_loopback
 from toolgate.server.policy.sign_in_methods import HEADER, parse_method, provider_methods
@@ -29,7 +30,6 @@ from toolgate.server.state.sealing_keys import SealingKeys
 from toolgate.server.state.store import Store
 from toolgate.server.state.stores import open_store
 from toolgate.server.telemetry.metrics.token import read_token
-from toolgate.server.text import describe_os_error
 from toolgate.tools.web.fetch import Web
 
 log = logging.getLogger("toolgate.auth")

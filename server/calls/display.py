@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from toolgate.server.text import escape_invisible
+from toolgate.server.base.text import escape_invisible
 from toolgate.tools.api.text import clean_text
 
 MAX_SHOWN = 4_000  # characters of one argument: about two screens

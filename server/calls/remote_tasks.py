@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 import msgspec
 from msgspec.structs import replace
 
-from toolgate.server.bus.bus import Bus, BusUnreachableError, NoReplyError, UndeliveredError
+from toolgate.server.base.bus.bus import Bus, BusUnreachableError, NoReplyError, UndeliveredError
 from toolgate.server.calls.task_requests import TaskRequest, carry_out
 from toolgate.server.calls.tasks import CallTasks
 from toolgate.server.protocol.errors import InternalError, InvalidParams

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import msgspec
 
-from toolgate.server.bus.bus import Bus
+from toolgate.server.base.bus.bus import Bus
 from toolgate.tools.search.health import EngineHealth
 from toolgate.tools.search.outcome import Status
 from toolgate.tools.search.query import MAX_REASON

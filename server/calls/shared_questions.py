@@ -16,8 +16,8 @@ from typing import Any
 
 import msgspec
 
-from toolgate.server.bus.bus import Bus, BusUnreachableError, NoReplyError, UndeliveredError
-from toolgate.server.bus.replica_ids import format_id, parse_id
+from toolgate.server.base.bus.bus import Bus, BusUnreachableError, NoReplyError, UndeliveredError
+from toolgate.server.base.bus.replica_ids import format_id, parse_id
 from toolgate.server.calls.pending_questions import (
     GONE,
     LIFETIME,

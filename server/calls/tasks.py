@@ -23,7 +23,7 @@ from toolgate.tools.api.content import Continuation
 from toolgate.tools.api.errors import ToolError, UnansweredError
 
 if TYPE_CHECKING:
-    from toolgate.server.principal import GrantKey
+    from toolgate.server.base.principal import GrantKey
 
 LIFETIME = 24 * 3600.0  # seconds from its creation during which a client can ask for a task: a night and some more
 LONGEST = 23 * 3600.0  # seconds of work at most, so that the result can be read for an hour

@@ -10,9 +10,9 @@ import sys
 from collections.abc import Generator, Mapping
 from typing import Any
 
+from toolgate.server.base.text import escape_invisible
 from toolgate.server.calls import forms
 from toolgate.server.calls.forms import ElicitationField
-from toolgate.server.text import escape_invisible
 
 TTY = "/dev/tty"
 LINE = 65_536  # bytes of one answer

@@ -13,7 +13,9 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
-from toolgate.server import progress
+from toolgate.server.base import progress
+from toolgate.server.base.run_loop import run_interruptible
+from toolgate.server.base.text import escape_unprintable, suggest
 from toolgate.server.cli.audit_sources import (
     AuditFiles,
     AuditRows,
@@ -26,12 +28,10 @@ from toolgate.server.cli.output import format_count, print_json_line, print_tabl
 from toolgate.server.cli.store_command import read_clients, read_people, refuse_other_owner
 from toolgate.server.config.load import Config
 from toolgate.server.protocol.errors import UsageError
-from toolgate.server.run_loop import run_interruptible
 from toolgate.server.state.stores import open_store
 from toolgate.server.telemetry.audit import reader
 from toolgate.server.telemetry.audit.checker import AuditVerdict, EntryData
 from toolgate.server.telemetry.audit.entry import ChainKey, DamagedLineError, format_time, parse_line
-from toolgate.server.text import escape_unprintable, suggest
 from toolgate.tools import ToolError
 from toolgate.tools.workspace import limits
 

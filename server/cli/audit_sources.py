@@ -10,6 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from toolgate.server.base.text import describe_os_error
 from toolgate.server.config.load import Config
 from toolgate.server.config.secret_file import read_secret
 from toolgate.server.state import key_file
@@ -18,7 +19,6 @@ from toolgate.server.state.stores import open_keys, open_store
 from toolgate.server.telemetry.audit import chain_verifier, chains, reader
 from toolgate.server.telemetry.audit.checker import AuditVerdict, EntryData
 from toolgate.server.telemetry.audit.entry import ChainKey
-from toolgate.server.text import describe_os_error
 
 if TYPE_CHECKING:
     from toolgate.server.state.store import Connection
@@ -73,7 +73,7 @@ class AuditFiles:
             return list(islice(matching(snapshot.lines_backwards(since=since or "")), most))[::-1]
 
     def follow(self, on_lines: Callable[[Iterator[bytes]], None]) -> Callable[[], Coroutine[Any, Any, None]]:
-        from toolgate.server import watch  # start-up
+        from toolgate.server.base import watch  # start-up
 
         tail = reader.AuditTail(self.folder)
 

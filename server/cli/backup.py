@@ -16,11 +16,12 @@ from contextlib import aclosing, contextmanager
 from pathlib import Path
 from typing import IO
 
+from toolgate.server.base.progress import TerminalProgress, terminal_progress
+from toolgate.server.base.text import describe_os_error, escape_unprintable
 from toolgate.server.cli.output import format_count
 from toolgate.server.cli.store_command import read_nodes, refuse_other_owner
 from toolgate.server.config.load import Config
 from toolgate.server.config.secret_file import read_secret
-from toolgate.server.progress import TerminalProgress, terminal_progress
 from toolgate.server.protocol.errors import UsageError
 from toolgate.server.state import lock
 from toolgate.server.state.backup import read, write
@@ -35,7 +36,6 @@ from toolgate.server.state.backup.restore import (
     undo_unfinished,
 )
 from toolgate.server.state.stores import open_store
-from toolgate.server.text import describe_os_error, escape_unprintable
 from toolgate.tools import ToolError
 from toolgate.tools.workspace.run_output import FULL
 

@@ -16,6 +16,8 @@ from typing import Any
 
 import msgspec
 
+from toolgate.server.base.progress import TerminalProgress, terminal_progress
+from toolgate.server.base.text import escape_invisible, escape_lines, escape_unprintable, suggest
 from toolgate.server.calls.terminal import TerminalElicitation
 from toolgate.server.cli.mcp_client.client import ConnectionLostError, McpClientError, QuestionHandler
 from toolgate.server.cli.offered_parts import (
@@ -27,9 +29,7 @@ from toolgate.server.cli.offered_parts import (
     print_part,
 )
 from toolgate.server.config.load import Config
-from toolgate.server.progress import TerminalProgress, terminal_progress
 from toolgate.server.protocol.errors import UsageError
-from toolgate.server.text import escape_invisible, escape_lines, escape_unprintable, suggest
 
 
 async def call(

@@ -3,13 +3,13 @@
 import sys
 from pathlib import Path
 
+from toolgate.server.base.text import escape_unprintable
 from toolgate.server.cli.style import is_terminal
 from toolgate.server.client_config.clients import FILE_CLIENTS
 from toolgate.server.client_config.config_file import ConfigFileError, read_config_file
 from toolgate.server.client_config.install import has_entry
 from toolgate.server.client_config.locations import Platform, find_file, is_present
 from toolgate.server.protocol.errors import UsageError
-from toolgate.server.text import escape_unprintable
 
 
 def choose_client(command: str, platform: Platform, project: Path | None) -> str:

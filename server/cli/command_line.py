@@ -8,10 +8,10 @@ from typing import Any
 import click
 import msgspec
 
+from toolgate.server.base.text import suggest
 from toolgate.server.cli.commands import COMMANDS, GROUPS, INSTEAD_OF, Command, flags_of, sub_commands, usage
 from toolgate.server.config.options import CONFIG, OPTIONS, Option
 from toolgate.server.protocol.errors import UsageError
-from toolgate.server.text import suggest
 
 EVERY = {option.flag: option for option in (*chain(*(each.flags for each in COMMANDS.values())), CONFIG, *OPTIONS)}
 SHORT = {option.short: option for option in OPTIONS if option.short}

@@ -20,11 +20,11 @@ from typing import Any
 
 import msgspec
 
+from toolgate.server.base.progress import TerminalProgress, terminal_progress
 from toolgate.server.cli.mcp_client import http
 from toolgate.server.cli.mcp_client.client import McpClient, McpClientError, NotificationHandler, spawn_server
 from toolgate.server.cli.style import Style, choose_style
 from toolgate.server.config.load import Config
-from toolgate.server.progress import TerminalProgress, terminal_progress
 from toolgate.server.protocol.request_meta import SERVER
 
 WIDTH = 78  # characters of a line shown

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from toolgate.server.base.text import escape_unprintable, suggest
 from toolgate.server.cli.mcp_client.client import McpClient, McpClientError
 from toolgate.server.cli.offered_parts import (
     OfferedPart,
@@ -23,7 +24,6 @@ from toolgate.server.cli.output import print_json_line
 from toolgate.server.config.load import Config
 from toolgate.server.protocol.errors import UsageError
 from toolgate.server.protocol.request_meta import SUBSCRIPTION
-from toolgate.server.text import escape_unprintable, suggest
 
 SILENCE = 60.0  # seconds: four heartbeats of a server
 FIRST_PAUSE, MAX_PAUSE = 1.0, 30.0  # seconds before a lost connection is tried again; twice as long each time

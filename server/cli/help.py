@@ -8,13 +8,13 @@ from collections.abc import Iterable, Sequence
 from click import HelpFormatter
 
 from toolgate.server import VERSION
+from toolgate.server.base.text import suggest
 from toolgate.server.cli.commands import COMMANDS, GROUPS, INSTEAD_OF, SPAWNING, Command, sub_commands, usage
 from toolgate.server.cli.start_check import check_start
 from toolgate.server.client_config import snippets
 from toolgate.server.config.load import Config
 from toolgate.server.config.options import CONFIG, OPTION_GROUPS, OPTIONS, Option
 from toolgate.server.protocol.errors import UsageError
-from toolgate.server.text import suggest
 
 MAX_WIDTH = 100  # characters of a line
 INTRODUCTION = "Give any MCP client thirteen tools: over stdio, or with -t over HTTP."

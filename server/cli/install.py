@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 
+from toolgate.server.base.text import escape_unprintable
 from toolgate.server.cli.client_prompt import choose_client
 from toolgate.server.cli.start_check import check_start
 from toolgate.server.client_config import links, program, snippets
@@ -20,7 +21,6 @@ from toolgate.server.client_config.locations import PLACES, WSL_APPS, Platform, 
 from toolgate.server.config.load import Config, read_environment
 from toolgate.server.config.types import parse_public_url
 from toolgate.server.protocol.errors import UsageError
-from toolgate.server.text import escape_unprintable
 from toolgate.tools.browser.find_chromium import find_chromium
 from toolgate.tools.installation import COMMANDS, name_extra
 
@@ -226,7 +226,7 @@ def _run_claude(claude: str, environment: dict[str, str], entry: Entry | None, r
 
 
 def _print_failure(command: str, error: ConfigFileError | OSError) -> None:
-    from toolgate.server.text import describe_os_error
+    from toolgate.server.base.text import describe_os_error
 
     said = describe_os_error(error) if isinstance(error, OSError) else str(error)
     print(f"toolgate: {command}: {said}", file=sys.stderr)

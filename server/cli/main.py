@@ -6,9 +6,9 @@ from collections.abc import Coroutine, Sequence
 from importlib import import_module
 from typing import Any
 
+from toolgate.server.base.text import describe_os_error, escape_lines, escape_unprintable, show_bytes
 from toolgate.server.config import load
 from toolgate.server.protocol.errors import UsageError
-from toolgate.server.text import describe_os_error, escape_lines, escape_unprintable, show_bytes
 
 DONE, FAULT, USAGE = 0, 1, 2
 
@@ -54,7 +54,7 @@ def _run(words: Sequence[str]) -> int:
 
 def _wait(work: Coroutine[Any, Any, int]) -> int:
     """Return the exit code of a command that asks a server or waits for something else."""
-    from toolgate.server import run_loop
+    from toolgate.server.base import run_loop
     from toolgate.server.cli.mcp_client.client import McpClientError, ServerExitError
 
     try:

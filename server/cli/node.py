@@ -9,7 +9,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from toolgate.server import build, run_loop
+from toolgate.server.app import build
+from toolgate.server.base import run_loop
+from toolgate.server.base.watch import FileChanges
 from toolgate.server.cli.readiness import notify_ready
 from toolgate.server.config.load import Config
 from toolgate.server.config.node_address import NodeAddress, name_socket, parse_node_address
@@ -26,7 +28,6 @@ from toolgate.server.node.server import NodeServer
 from toolgate.server.protocol.asyncio_tasks import DelayedTasks
 from toolgate.server.protocol.errors import UsageError
 from toolgate.server.telemetry import logging as logs
-from toolgate.server.watch import FileChanges
 from toolgate.tools.workspace.state_file import open_or_replace
 
 DONE, FAULT = 0, 1

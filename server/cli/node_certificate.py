@@ -6,13 +6,13 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from toolgate.server import build
+from toolgate.server.app import build
+from toolgate.server.base.text import describe_os_error
 from toolgate.server.cli.store_command import refuse_other_owner
 from toolgate.server.config.load import Config
 from toolgate.server.config.node_address import NodeAddress
 from toolgate.server.config.types import parse_listen_host, parse_path
 from toolgate.server.protocol.errors import UsageError
-from toolgate.server.text import describe_os_error
 
 DONE = 0
 PORT = 7443  # in the lines that are printed

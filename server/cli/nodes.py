@@ -11,7 +11,9 @@ from functools import partial
 
 import msgspec
 
-from toolgate.server import progress
+from toolgate.server.base import progress
+from toolgate.server.base.principal import LOCAL_NAME
+from toolgate.server.base.text import escape_unprintable
 from toolgate.server.cli.output import print_table
 from toolgate.server.cli.store_command import CommandError, with_store
 from toolgate.server.cli.workspace import find_principal, format_size
@@ -24,12 +26,10 @@ from toolgate.server.node.gateway import link
 from toolgate.server.node.gateway.carry import MoveError, move_workspace
 from toolgate.server.node.gateway.link import MAX_PEOPLE, NodeLink
 from toolgate.server.node.gateway.remote_methods import request
-from toolgate.server.principal import LOCAL_NAME
 from toolgate.server.protocol.errors import UsageError
 from toolgate.server.state import node_rows
 from toolgate.server.state.node_rows import KnownNode
 from toolgate.server.state.store import Store
-from toolgate.server.text import escape_unprintable
 from toolgate.server.workspaces.node_report import NodeLoad
 
 TIMEOUT = 2.0  # seconds for a node to answer

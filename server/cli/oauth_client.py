@@ -11,12 +11,12 @@ from toolgate.server.auth.clients.model import OAuthClient, display_name, find_c
 from toolgate.server.auth.grants import Grants
 from toolgate.server.auth.login.accounts import normalize_name_or_empty
 from toolgate.server.auth.scopes import OFFLINE, STAY_SIGNED_IN
+from toolgate.server.base.principal import derive_subject
 from toolgate.server.cli.output import format_count, format_time, print_table
 from toolgate.server.cli.store_command import ENDS_SOON, CommandError, with_store
 from toolgate.server.config.load import Config
 from toolgate.server.config.secret_file import read_secret
 from toolgate.server.policy.sign_in_methods import format_identity
-from toolgate.server.principal import derive_subject
 from toolgate.server.protocol.errors import UsageError
 from toolgate.server.state import grant_rows, people_rows
 from toolgate.server.state.people_rows import BUILT_IN

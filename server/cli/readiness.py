@@ -4,8 +4,8 @@ import logging
 import socket
 from collections.abc import Mapping
 
+from toolgate.server.base.text import describe_os_error, escape_unprintable
 from toolgate.server.config.load import NOTIFY_SOCKET
-from toolgate.server.text import describe_os_error, escape_unprintable
 
 log = logging.getLogger("toolgate.http")
 

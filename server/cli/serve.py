@@ -7,9 +7,10 @@ import signal
 import sys
 from typing import TYPE_CHECKING
 
-from toolgate.server import VERSION, run_loop
-from toolgate.server.app import App
-from toolgate.server.build import find_deployment
+from toolgate.server import VERSION
+from toolgate.server.app.app import App
+from toolgate.server.app.build import find_deployment
+from toolgate.server.base import run_loop
 from toolgate.server.config.load import Config
 from toolgate.server.protocol.errors import UsageError
 from toolgate.server.state.store import StateError, StateVersionError
@@ -34,7 +35,7 @@ def serve(options: Config) -> int:
         raise UsageError(f"{sys.platform} is not supported: use Linux, macOS, or WSL on Windows")
     if options.is_remote:
         signal.signal(signal.SIGTERM, _leave)  # until the server has its own handler
-        from toolgate.server import http_checks  # start-up: stdio needs no HTTP
+        from toolgate.server.app import http_checks  # start-up: stdio needs no HTTP
 
         http_checks.check_http(options)
     banner = _choose_banner(options)

@@ -94,7 +94,7 @@ async def read_clients(store: Store, file: Path | None) -> dict[str, str]:
 async def read_people(store: Store) -> dict[str, str]:
     """Return the names of people who signed in here, by principal."""
     from toolgate.server.auth.tokens.access_tokens import OWN_ISSUER  # start-up
-    from toolgate.server.principal import Principal
+    from toolgate.server.base.principal import Principal
     from toolgate.server.state import grant_rows
 
     rows = [] if store.is_empty() else await store.read(grant_rows.list_people)

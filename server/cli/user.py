@@ -6,14 +6,14 @@ import sys
 from toolgate.server.auth.grants import Grants
 from toolgate.server.auth.login.accounts import Accounts, normalize_name
 from toolgate.server.auth.login.passwords import MAX_PASSWORD
+from toolgate.server.base.principal import derive_subject
+from toolgate.server.base.text import escape_unprintable
 from toolgate.server.cli.output import format_count, format_time, print_table
 from toolgate.server.cli.store_command import CommandError, with_store
 from toolgate.server.config.load import Config
 from toolgate.server.policy.sign_in_methods import format_identity
-from toolgate.server.principal import derive_subject
 from toolgate.server.state import grant_rows
 from toolgate.server.state.store import Store
-from toolgate.server.text import escape_unprintable
 
 MAX_LINE = 8_192  # bytes of a piped password's line; one has 1024 characters at most
 

@@ -9,14 +9,14 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
+from toolgate.server.base.principal import LOCAL_NAME
+from toolgate.server.base.text import escape_unprintable
 from toolgate.server.cli.output import format_time, print_table
 from toolgate.server.cli.store_command import CommandError, read_nodes, read_people, with_store
 from toolgate.server.config.load import Config
 from toolgate.server.node.name import NAME_FILE
-from toolgate.server.principal import LOCAL_NAME
 from toolgate.server.state import node_rows
 from toolgate.server.state.store import Store
-from toolgate.server.text import escape_unprintable
 from toolgate.server.workspaces import folders
 from toolgate.server.workspaces.folders import PrincipalFolders, WorkspaceInUseError
 from toolgate.server.workspaces.last_used import PRINCIPAL_NAME, LastUsed

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from toolgate.server.text import describe_os_error, escape_unprintable
+from toolgate.server.base.text import describe_os_error, escape_unprintable
 
 MAX_SIZE = 16 * 2**20  # bytes: Claude Code's file holds a history, and reaches some megabytes
 BACKUP = ".toolgate-backup"  # the file as it was before the last change by Toolgate

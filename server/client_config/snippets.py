@@ -6,11 +6,11 @@ from typing import NamedTuple
 
 import msgspec
 
+from toolgate.server.base.text import suggest
 from toolgate.server.client_config import links, program
 from toolgate.server.client_config.clients import CLIENTS, FILE_CLIENTS, NAME, ClientSpec, Entry
 from toolgate.server.client_config.locations import PLACES
 from toolgate.server.protocol.errors import UsageError
-from toolgate.server.text import suggest
 
 
 class Snippet(NamedTuple):

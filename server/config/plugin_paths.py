@@ -3,8 +3,8 @@
 import re
 from pathlib import Path
 
+from toolgate.server.base.text import suggest
 from toolgate.server.config.types import parse_path
-from toolgate.server.text import suggest
 
 BUILTIN = "builtin:"
 SHIPPED = Path(__file__).parents[2] / "plugins"  # beside server/, in the clone as in the wheel

@@ -5,10 +5,10 @@ import os
 import stat
 from pathlib import Path
 
+from toolgate.server.base.text import describe_os_error
 from toolgate.server.config.load import Config
 from toolgate.server.protocol.errors import UsageError
 from toolgate.server.state.key_file import is_private
-from toolgate.server.text import describe_os_error
 
 LEAST = 32  # bytes: as many as the keys it seals
 MOST = 64 * 1024

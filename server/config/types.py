@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import SplitResult, urlsplit
 
+from toolgate.server.base.text import describe_os_error, suggest
 from toolgate.server.config.transports import PATHS
 from toolgate.server.policy.sign_in_methods import HEADER, parse_method
 from toolgate.server.state.database_url import DatabaseUrl, parse_database_url
-from toolgate.server.text import describe_os_error, suggest
 from toolgate.tools.workspace import limits
 
 if TYPE_CHECKING:
-    from toolgate.server.bus.redis_url import RedisUrl
+    from toolgate.server.base.bus.redis_url import RedisUrl
 
 T = TypeVar("T")
 
@@ -108,7 +108,7 @@ def parse_database(word: str) -> DatabaseUrl:
 
 def parse_redis(word: str) -> "RedisUrl":
     """Return the URL of Redis, from a file for file:PATH. No error repeats it: it may have a password."""
-    from toolgate.server.bus.redis_url import parse_redis_url  # start-up: only replicas have it
+    from toolgate.server.base.bus.redis_url import parse_redis_url  # start-up: only replicas have it
 
     return _parse_secret_url(word, parse_redis_url)
 

@@ -22,7 +22,7 @@ from toolgate.server.webhooks.outbox import PendingSubscription
 from toolgate.server.webhooks.signature import WebhookSecret
 
 if TYPE_CHECKING:
-    from toolgate.server.principal import GrantKey
+    from toolgate.server.base.principal import GrantKey
 
 CONTROL_TRIES = 5  # attempts to tell of a gap or an end: a client that refuses these must still get its events
 

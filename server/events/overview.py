@@ -21,7 +21,7 @@ from toolgate.server.webhooks.delivery import Disposition
 from toolgate.tools.api.event import EventType
 
 if TYPE_CHECKING:
-    from toolgate.server.principal import GrantKey
+    from toolgate.server.base.principal import GrantKey
     from toolgate.server.state.store import Connection
 
 ENDED = "the person has ended this on the server's page"

@@ -21,10 +21,10 @@ from toolgate.tools.api.event import find_break
 from toolgate.tools.api.registry import Registry
 
 if TYPE_CHECKING:
-    from toolgate.server.bus.bus import Bus
+    from toolgate.server.base.bus.bus import Bus
+    from toolgate.server.base.principal import GrantKey
     from toolgate.server.events.shared_events import SharedEvents
     from toolgate.server.events.subscriptions import EventSubscriptions, SubscriptionLimits
-    from toolgate.server.principal import GrantKey
     from toolgate.server.webhooks.retry_schedule import RetrySchedule
     from toolgate.server.webhooks.sender import WebhookSender
 

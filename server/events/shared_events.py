@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from toolgate.server.bus.bus import Bus, BusUnreachableError
+from toolgate.server.base.bus.bus import Bus, BusUnreachableError
 from toolgate.server.events.log import EventLog
 from toolgate.server.events.streams import EventStreams
 from toolgate.server.state.store import StateError

@@ -11,12 +11,12 @@ from msgspec.structs import replace
 
 from toolgate.server.methods import lifecycle, lists, prompts, resources, skills, subscriptions, tasks, tools
 from toolgate.server.methods.scopes import ScopeRules, fixed_scopes
+from toolgate.server.methods.server import Server
 from toolgate.server.protocol import serialization
 from toolgate.server.protocol.asyncio_tasks import DeadlineTimer
 from toolgate.server.protocol.dispatcher import Dispatcher, Method
 from toolgate.server.protocol.revisions import Revision
 from toolgate.server.protocol.session import Call
-from toolgate.server.server import Server
 from toolgate.tools.api.registry import Registry
 from toolgate.tools.api.scopes import READ, WORKFLOW
 from toolgate.tools.api.tool import Tool

@@ -20,13 +20,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from toolgate.server.base.text import escape_invisible
 from toolgate.server.calls.client import ELICIT, SHAPES, UNREACHABLE, InputRequired, can_show_forms
 from toolgate.server.calls.pending_questions import to_stable_json
+from toolgate.server.methods.server import Server
 from toolgate.server.policy.rules import Rule
 from toolgate.server.protocol.session import ApprovalRequest, Call
-from toolgate.server.server import Server
 from toolgate.server.state.sealed_state import LIFETIME
-from toolgate.server.text import escape_invisible
 from toolgate.tools.api.context import Context
 from toolgate.tools.api.errors import CannotAskError, StillWaitingError, ToolError, UnansweredError
 from toolgate.tools.api.tool import Tool

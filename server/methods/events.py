@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from toolgate.server.base.principal import LOCAL
 from toolgate.server.events.errors import EventError
 from toolgate.server.events.format import format_event
 from toolgate.server.events.params import (
@@ -25,12 +26,11 @@ from toolgate.server.events.params import (
     served_types,
 )
 from toolgate.server.methods.lists import page_end, page_start
-from toolgate.server.principal import LOCAL
+from toolgate.server.methods.server import Server
 from toolgate.server.protocol import serialization
 from toolgate.server.protocol.errors import MAX_SHOWN, InternalError, format_name
 from toolgate.server.protocol.request_meta import EVENTS
 from toolgate.server.protocol.session import Call
-from toolgate.server.server import Server
 from toolgate.server.state.event_rows import EventFilter, Position
 from toolgate.server.state.store import StateError
 from toolgate.tools.api.event import EventType

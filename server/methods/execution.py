@@ -14,6 +14,7 @@ import msgspec
 from toolgate.server.calls.client import CallClient, InputRequired, NoClient
 from toolgate.server.calls.task_client import TaskClient
 from toolgate.server.calls.tasks import LONGEST, MAX_OUTCOME, CallTask
+from toolgate.server.methods.server import Server
 from toolgate.server.protocol import asyncio_tasks, serialization
 from toolgate.server.protocol.asyncio_tasks import DeadlineTimer
 from toolgate.server.protocol.dispatcher import log_fault
@@ -22,7 +23,6 @@ from toolgate.server.protocol.messages import Outbound, encode_value
 from toolgate.server.protocol.request_meta import TASKS
 from toolgate.server.protocol.revisions import STATELESS
 from toolgate.server.protocol.session import Call, Session
-from toolgate.server.server import Server
 from toolgate.server.state.task_rows import REPEATABLE
 from toolgate.tools.api.context import Context
 from toolgate.tools.api.errors import (

@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterable
 from typing import Any
 
 from toolgate.server.methods import resources
+from toolgate.server.methods.server import Server
 from toolgate.server.protocol import serialization
 from toolgate.server.protocol.errors import InvalidParams, InvalidRequest
 from toolgate.server.protocol.message_ids import is_id
@@ -12,7 +13,6 @@ from toolgate.server.protocol.request_meta import EVENTS, TASKS
 from toolgate.server.protocol.resource_updates import yield_in_turns
 from toolgate.server.protocol.revisions import SUPPORTED, Revision, negotiate
 from toolgate.server.protocol.session import LEVELS, Call, Session
-from toolgate.server.server import Server
 
 log = logging.getLogger("toolgate.session")
 

@@ -14,11 +14,11 @@ import msgspec
 
 from toolgate.server.calls.client import NoClient
 from toolgate.server.methods import resources
+from toolgate.server.methods.server import ReadableResources, Server
 from toolgate.server.protocol import serialization
 from toolgate.server.protocol.errors import InvalidParams
 from toolgate.server.protocol.revisions import Revision
 from toolgate.server.protocol.session import Call, Session
-from toolgate.server.server import ReadableResources, Server
 from toolgate.tools.api.content import ResourceLink
 from toolgate.tools.api.context import Context
 from toolgate.tools.api.registry import Registry

@@ -11,12 +11,12 @@ from typing import Any
 import msgspec
 
 from toolgate.server.methods.execution import execute_or_refuse
+from toolgate.server.methods.server import Server
 from toolgate.server.protocol import serialization
 from toolgate.server.protocol.errors import InvalidParams, InvalidRequest, ResourceNotFound, RpcError
 from toolgate.server.protocol.messages import encode_value
 from toolgate.server.protocol.resource_updates import MAX_SUBSCRIPTIONS, MAX_URIS
 from toolgate.server.protocol.session import Call, Session
-from toolgate.server.server import Server
 from toolgate.tools.api.content import Contents
 from toolgate.tools.api.context import Context
 from toolgate.tools.api.errors import NotFound

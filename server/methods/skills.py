@@ -13,10 +13,10 @@ import msgspec
 from toolgate.server.calls.client import NoClient
 from toolgate.server.methods.lists import page_end, page_start
 from toolgate.server.methods.resources import read_uri
+from toolgate.server.methods.server import Server
 from toolgate.server.protocol import serialization
 from toolgate.server.protocol.errors import InternalError, InvalidParams
 from toolgate.server.protocol.session import Call
-from toolgate.server.server import Server
 from toolgate.tools.api.content import ResourceLink
 from toolgate.tools.api.context import Context
 from toolgate.tools.api.errors import NotFound, ToolError

@@ -6,9 +6,10 @@ from collections import Counter
 from types import NoneType
 from typing import Any
 
+from toolgate.server.base.principal import LOCAL
 from toolgate.server.methods import resources
+from toolgate.server.methods.server import KINDS, Server
 from toolgate.server.methods.tasks import find_notified, require_extension
-from toolgate.server.principal import LOCAL
 from toolgate.server.protocol import serialization
 from toolgate.server.protocol.errors import InvalidParams, InvalidRequest
 from toolgate.server.protocol.notifications import OpenSubscription
@@ -16,7 +17,6 @@ from toolgate.server.protocol.request_meta import SUBSCRIPTION
 from toolgate.server.protocol.resource_updates import MAX_SUBSCRIPTIONS, MAX_URIS, yield_in_turns
 from toolgate.server.protocol.session import Call
 from toolgate.server.protocol.task import StoredTask
-from toolgate.server.server import KINDS, Server
 from toolgate.tools.api.uris import parse_scheme
 
 FIELDS = {f"{kind}ListChanged": kind for kind in KINDS}  # the filter's field → the kind of list

@@ -7,15 +7,15 @@ from typing import Any
 
 import msgspec
 
+from toolgate.server.base.text import escape_unprintable
 from toolgate.server.calls.client import InputRequired
 from toolgate.server.calls.tasks import LONGEST, CallTask
 from toolgate.server.methods import approval, execution
+from toolgate.server.methods.server import Server
 from toolgate.server.protocol import serialization
 from toolgate.server.protocol.errors import InvalidParams, format_name
 from toolgate.server.protocol.request_meta import client_name
 from toolgate.server.protocol.session import Call
-from toolgate.server.server import Server
-from toolgate.server.text import escape_unprintable
 from toolgate.tools.api.content import Output, Text
 from toolgate.tools.api.context import Context
 from toolgate.tools.api.errors import CannotAskError, ToolError, UnansweredError, drop_tracebacks

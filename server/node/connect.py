@@ -6,11 +6,11 @@ import socket
 import time
 from typing import TYPE_CHECKING
 
+from toolgate.server.base.text import describe_os_error
 from toolgate.server.config.load import Config
 from toolgate.server.config.node_address import NodeAddress
 from toolgate.server.node.tls.errors import CertificateError
 from toolgate.server.protocol.errors import UsageError
-from toolgate.server.text import describe_os_error
 
 if TYPE_CHECKING:
     from toolgate.server.node.tls.certificate_file import CertificateFile

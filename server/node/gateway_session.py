@@ -9,6 +9,9 @@ from typing import Any
 
 import msgspec
 
+from toolgate.server.base.principal import LOCAL_NAME
+from toolgate.server.base.rpc import errors, frames
+from toolgate.server.base.rpc.fair_room import FairRoom
 from toolgate.server.node.messages import (
     MAX_DATA,
     METHODS,
@@ -24,9 +27,6 @@ from toolgate.server.node.pages.principal_pages import PrincipalPages
 from toolgate.server.node.path_watch import PathWatch
 from toolgate.server.node.people import GatewayPeople
 from toolgate.server.node.principal_methods import GatewayRequest, PrincipalMethods
-from toolgate.server.principal import LOCAL_NAME
-from toolgate.server.rpc import errors, frames
-from toolgate.server.rpc.fair_room import FairRoom
 from toolgate.server.workspaces.last_used import PRINCIPAL_NAME
 from toolgate.tools.api.errors import drop_tracebacks
 from toolgate.tools.api.services import ProgramResult

@@ -11,11 +11,11 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from toolgate.server.base.text import describe_os_error
 from toolgate.server.config.node_address import NodeAddress
 from toolgate.server.node.connect import CLOSE_WITHIN, watch_peer
 from toolgate.server.node.tls.errors import CertificateError
 from toolgate.server.protocol.errors import UsageError
-from toolgate.server.text import describe_os_error
 
 if TYPE_CHECKING:
     from toolgate.server.node.tls.certificate_file import CertificateFile

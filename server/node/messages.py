@@ -15,10 +15,10 @@ from typing import Any, Protocol
 
 import msgspec
 
+from toolgate.server.base.rpc.errors import ErrorData
+from toolgate.server.base.rpc.frames import NOTHING
+from toolgate.server.base.rpc.methods import MethodTable
 from toolgate.server.node.pages.methods import PageMethods
-from toolgate.server.rpc.errors import ErrorData
-from toolgate.server.rpc.frames import NOTHING
-from toolgate.server.rpc.methods import MethodTable
 from toolgate.server.workspaces.node_report import NodeLoad
 from toolgate.tools.workspace.run_record import Run
 from toolgate.tools.workspace.workspace import Conclusion, Workspace

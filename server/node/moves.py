@@ -17,8 +17,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
+from toolgate.server.base.text import describe_os_error
 from toolgate.server.node.messages import PackedWorkspace
-from toolgate.server.text import describe_os_error
 from toolgate.server.workspaces.archive import MAX_BYTES, pack_folder
 from toolgate.server.workspaces.folders import PrincipalFolders
 from toolgate.server.workspaces.last_used import PRINCIPAL_NAME

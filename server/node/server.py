@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from toolgate.server import VERSION as RELEASE
+from toolgate.server.base.rpc import frames
+from toolgate.server.base.text import escape_unprintable
 from toolgate.server.node import messages
 from toolgate.server.node.databases import DATABASE_ID
 from toolgate.server.node.gateway_session import GatewaySession
 from toolgate.server.node.messages import Hello, Leave, Ping, Pong, Refusal, Welcome
 from toolgate.server.node.node import Node
-from toolgate.server.rpc import frames
-from toolgate.server.text import escape_unprintable
 
 GREETING = 5.0  # seconds until Hello must have come
 MAX_GREETING = 4 * 2**10  # bytes of Hello

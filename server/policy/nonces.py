@@ -3,12 +3,12 @@
 import secrets
 from typing import TYPE_CHECKING
 
-from toolgate.server.bus.bus import BusUnreachableError
+from toolgate.server.base.bus.bus import BusUnreachableError
 from toolgate.server.state.sealed_state import LIFETIME
 from toolgate.tools.api.errors import ToolError
 
 if TYPE_CHECKING:
-    from toolgate.server.bus.bus import Keys
+    from toolgate.server.base.bus.bus import Keys
 
 MAX_OPEN = 64  # open nonces per principal: a person has fewer questions open
 USED = b"used"

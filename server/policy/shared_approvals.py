@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from toolgate.server.bus.bus import BusUnreachableError, Keys
+from toolgate.server.base.bus.bus import BusUnreachableError, Keys
 from toolgate.server.policy.remembered_approvals import MAX_IN_SESSIONS, SESSION_LIFETIME
 from toolgate.server.state.errors import StateError
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from toolgate.server.bus.bus import Bus, BusUnreachableError, KeyLimit
+from toolgate.server.base.bus.bus import Bus, BusUnreachableError, KeyLimit
 from toolgate.server.policy.rate_limit import ANY, SPAN, CallRateLimiter, format_refusal
 
 PATIENCE = 0.25  # seconds that a call waits for Redis: after a second its answer would be a stream

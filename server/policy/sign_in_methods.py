@@ -6,7 +6,7 @@ variables, prefix in `--allow-users` and rules, and the names of its people all 
 
 import msgspec
 
-from toolgate.server.text import escape_unprintable, suggest
+from toolgate.server.base.text import escape_unprintable, suggest
 
 
 class SignInMethod(msgspec.Struct, frozen=True):

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from toolgate.server.budget import Budget, Claim
+from toolgate.server.base.budget import Budget, Claim
 from toolgate.server.protocol import request_meta
 from toolgate.server.protocol.errors import InternalError, InvalidParams, InvalidRequest, MethodNotFound, RpcError
 from toolgate.server.protocol.interruption import interrupted_answer

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Protocol, TypeVar
 
-from toolgate.server.principal import LOCAL_NAME
+from toolgate.server.base.principal import LOCAL_NAME
 from toolgate.tools.api.uris import canonicalise
 
 log = logging.getLogger("toolgate.updates")

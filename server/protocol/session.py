@@ -18,7 +18,7 @@ from toolgate.tools.api.content import Output
 from toolgate.tools.api.services import CallerState
 
 if TYPE_CHECKING:
-    from toolgate.server.principal import GrantKey
+    from toolgate.server.base.principal import GrantKey
 
 LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")  # RFC 5424
 DEFAULT_LEVEL = LEVELS.index("info")  # before logging/setLevel; callbacks (notice) pass

@@ -10,7 +10,7 @@ from functools import partial
 
 import msgspec
 
-from toolgate.server.bus.bus import Bus, BusUnreachableError
+from toolgate.server.base.bus.bus import Bus, BusUnreachableError
 from toolgate.server.protocol.notifications import Notifications
 from toolgate.server.protocol.resource_updates import NotificationThrottle, ResourceUpdates
 

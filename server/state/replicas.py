@@ -9,7 +9,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Protocol
 
-from toolgate.server.bus.bus import BusUnreachableError, Replica
+from toolgate.server.base.bus.bus import BusUnreachableError, Replica
 from toolgate.server.state.store import StateError
 
 INTERVAL = 1.0  # seconds between two looks: with the lease of 3, a death is seen within 5

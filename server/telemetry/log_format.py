@@ -10,8 +10,8 @@ from contextvars import ContextVar
 
 import msgspec
 
+from toolgate.server.base.text import escape_unprintable
 from toolgate.server.protocol.messages import replace_surrogates
-from toolgate.server.text import escape_unprintable
 
 INDENT = "  "  # before each further line
 

@@ -16,7 +16,7 @@ from toolgate.server.workspaces.workspaces import Workspaces
 from toolgate.tools.api.registry import Registry
 
 if TYPE_CHECKING:
-    from toolgate.server.bus.bus import Bus
+    from toolgate.server.base.bus.bus import Bus
     from toolgate.server.telemetry.audit.chain_reader import OwnRows
     from toolgate.server.telemetry.audit.reader import OwnEntries
     from toolgate.server.telemetry.audit.recorder import AuditRecorder

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from toolgate.server.bus.bus import Bus
+from toolgate.server.base.bus.bus import Bus
 from toolgate.server.telemetry.recent_calls import MAX_CALLS, MAX_PRINCIPALS, RecentCall, RecentCalls
 
 OPEN, CALLS = "page open", "recent calls"  # topics

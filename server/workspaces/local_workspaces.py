@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
-from toolgate.server.watch import FileChanges
+from toolgate.server.base.watch import FileChanges
 from toolgate.server.workspaces.sandboxing import Sandboxing
 from toolgate.server.workspaces.workspaces import IsThere
 from toolgate.tools.workspace.run_record import TaskEnd

@@ -31,7 +31,7 @@ HOMES = {
     "playwright": "tools/browser/",
     "prometheus_client": "server/telemetry/metrics/",
     "pypdfium2_raw": "tools/pdf/library.py",
-    "redis": "server/bus/redis/connection.py",
+    "redis": "server/base/bus/redis/connection.py",
     "psutil": (
         "tools/workspace/process_tree.py",
         "server/auth/login/trusted_proxies.py",
@@ -39,12 +39,12 @@ HOMES = {
     "pyseccomp": "tools/sandbox/syscalls.py",
     "sqlalchemy": "server/state/",
     "sse_starlette": "transports/sse.py",
-    "starlette": ("server/http_app.py", "transports/web/"),
+    "starlette": ("server/app/http_app.py", "transports/web/"),
     "trafilatura": "tools/web/content/text_vote.py",
     "uritemplate": "tools/api/uri_templates.py",
     "uvicorn": "transports/http/server.py",
     "uvloop": ("server/cli/serve.py", "server/cli/node.py"),
-    "watchfiles": "server/watch.py",
+    "watchfiles": "server/base/watch.py",
     "yaml": "tools/builtin/skills/yaml_fields.py",
 }
 

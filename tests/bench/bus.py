@@ -8,8 +8,8 @@ import time
 from collections.abc import Awaitable, Callable
 
 from tests.servers.redis_server import redis_server
-from toolgate.server.bus.bus import Bus, KeyLimit
-from toolgate.server.bus.open_bus import open_bus
+from toolgate.server.base.bus.bus import Bus, KeyLimit
+from toolgate.server.base.bus.open_bus import open_bus
 
 RECORD = bytes(600)
 EVENT = bytes(200)

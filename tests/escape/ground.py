@@ -26,7 +26,7 @@ from tests.server.auth.minted_tokens import ENVELOPE, Signed, asked, request, si
 from tests.server.node.nodes import NodeProcess, running_node
 from tests.servers.forked_command import ROOT
 from toolgate.server.auth.tokens.access_tokens import OWN_ISSUER
-from toolgate.server.principal import Principal
+from toolgate.server.base.principal import Principal
 
 SYSTEM_PYTHON = "/usr/bin/python3"
 NOBODY = 59_999  # used by no other process: others would count

@@ -201,7 +201,7 @@ def test_no_command_in_a_sandbox_reads_the_url_and_the_secret(tmp_path: Path, sh
 
 
 def test_without_the_option_nothing_of_postgresql_is_imported(tmp_path: Path) -> None:
-    lines = ["import sys", "from toolgate.server.app import App", "from toolgate.server.config import load"]
+    lines = ["import sys", "from toolgate.server.app.app import App", "from toolgate.server.config import load"]
     lines += ["App(load.load({}))", "print([name for name in ('asyncpg', 'sqlalchemy') if name in sys.modules])"]
     words = [sys.executable, "-c", "\n".join(lines)]
     done = subprocess.run(words, capture_output=True, text=True, timeout=60, cwd=tmp_path, env={"HOME": str(tmp_path)})

@@ -25,14 +25,15 @@ from typing import IO, Any
 ROOT = Path(__file__).parents[2]
 COMMAND = str(Path(sys.executable).with_name("toolgate"))
 KNOWN = (
-    *("server.app", "server.cli.main", "server.http_app", "server.auth.setup", "server.server"),
-    *(
-        "server.state.db_thread",
-        "transports.stdio",
-        "transports.web.oauth_routes",
-        "server.plugins.reload",
-        "server.builtin_tools",
-    ),
+    "toolgate.server.app.app",
+    "toolgate.server.app.builtin_tools",
+    "toolgate.server.app.http_app",
+    "toolgate.server.auth.setup",
+    "toolgate.server.cli.main",
+    "toolgate.server.plugins.reload",
+    "toolgate.server.state.db_thread",
+    "toolgate.transports.stdio",
+    "toolgate.transports.web.oauth_routes",
 )
 OTHERS = (
     *("sqlalchemy.dialects.sqlite.pysqlite", "jsonschema_rs", "uvloop", "uvicorn", "watchfiles", "httptools"),
@@ -179,7 +180,7 @@ def run(words: Sequence[str], text: str, *, cwd: Path, env: Mapping[str, str]) -
 
 
 def _serve(control: socket.socket, modules: Sequence[str]) -> None:
-    for name in (*(f"toolgate.{name}" for name in KNOWN), *OTHERS, *modules):
+    for name in (*KNOWN, *OTHERS, *modules):
         importlib.import_module(name)
     gc.collect()
     gc.freeze()  # a collection in a fork would copy every page

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from tests.clients.raw_client import PATIENCE, ROOT
-from toolgate.server.app import App
+from toolgate.server.app.app import App
+from toolgate.server.base.principal import Principal
 from toolgate.server.config import load
 from toolgate.server.config.transports import HTTP_TRANSPORTS
 from toolgate.server.methods import lifecycle
-from toolgate.server.principal import Principal
 from toolgate.server.state.sessions import SessionRecords
 from toolgate.transports.http.bearer import SignedInHandler
 from toolgate.transports.http.sessions import NOTE, Sessions

@@ -19,7 +19,7 @@ from tests.servers.redis_server import redis_server
 from tests.servers.replicas import Replicas, running_replicas
 
 EARLIER = (  # the command of this release, with the keys of the one before
-    "import sys; from toolgate.server.bus import settings; from toolgate.server.bus.redis import replica; "
+    "import sys; from toolgate.server.base.bus import settings; from toolgate.server.base.bus.redis import replica; "
     "settings.name_prefix = lambda deployment: settings.PREFIX; replica.EarlierReplicas = lambda *parts: None; "
     "from toolgate.server.__main__ import main; sys.exit(main())"
 )

@@ -110,7 +110,7 @@ def test_a_start_loads_nothing_that_the_first_answers_do_not_need(tmp_path: Path
     )
     assert [json.loads(line)["id"] for line in told.stdout.splitlines()] == [1, 2]
     loaded = {line.rpartition("|")[2].strip() for line in told.stderr.splitlines()}
-    assert {"asyncio", "toolgate.server.app"} <= loaded
+    assert {"asyncio", "toolgate.server.app.app"} <= loaded
     assert loaded & NEEDLESS == set()
 
 

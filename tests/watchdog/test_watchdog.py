@@ -7,8 +7,7 @@ import pytest
 
 from tests.watchdog import watched_output, worst
 from tests.watchdog.watch import Ask, Watched, opened_sse, watched_site
-from toolgate.server import builtin_tools
-from toolgate.server.app import App
+from toolgate.server.app import App, builtin_tools
 from toolgate.server.config import load
 
 TOOLS = {tool.name: tool for tool in builtin_tools.TOOLS}

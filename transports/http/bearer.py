@@ -17,8 +17,8 @@ from toolgate.server.auth.protected_resource import ProtectedResource
 from toolgate.server.auth.scopes import has_scopes
 from toolgate.server.auth.tokens.access_tokens import TokenVerifier, UnavailableError, hash_token
 from toolgate.server.auth.tokens.jose import InvalidTokenError
+from toolgate.server.base.principal import LOCAL, Principal
 from toolgate.server.calls.observers import Observers
-from toolgate.server.principal import LOCAL, Principal
 from toolgate.server.protocol import serialization
 from toolgate.server.protocol.dispatcher import Dispatcher
 from toolgate.server.protocol.messages import Inbound, Request, Result

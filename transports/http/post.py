@@ -14,8 +14,8 @@ from typing import Any
 
 import msgspec
 
-from toolgate.server.budget import Budget, Claim
-from toolgate.server.principal import Principal
+from toolgate.server.base.budget import Budget, Claim
+from toolgate.server.base.principal import Principal
 from toolgate.server.protocol import request_meta
 from toolgate.server.protocol.errors import InvalidRequest, UnsupportedProtocolVersion
 from toolgate.server.protocol.interruption import RequestIds

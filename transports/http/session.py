@@ -11,9 +11,9 @@ from pathlib import Path
 import msgspec
 
 from toolgate.server.auth.scopes import NOTHING, has_scopes, usable_scopes
-from toolgate.server.budget import Budget
-from toolgate.server.bus.replica_ids import format_id
-from toolgate.server.principal import GrantKey, Principal
+from toolgate.server.base.budget import Budget
+from toolgate.server.base.bus.replica_ids import format_id
+from toolgate.server.base.principal import GrantKey, Principal
 from toolgate.server.protocol.interruption import RequestIds, interrupted_answer
 from toolgate.server.protocol.messages import Outbound
 from toolgate.server.protocol.revisions import WITH_SESSION

@@ -12,8 +12,8 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator,
 
 import msgspec
 
-from toolgate.server.budget import Budget
-from toolgate.server.principal import GrantKey, Principal
+from toolgate.server.base.budget import Budget
+from toolgate.server.base.principal import GrantKey, Principal
 from toolgate.server.protocol.messages import Inbound
 from toolgate.server.protocol.revisions import WITH_SESSION
 from toolgate.server.protocol.session import Session, hash_key

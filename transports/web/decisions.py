@@ -9,7 +9,7 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from toolgate.server.calls.pending_questions import GONE, PendingQuestions, QuestionView
-from toolgate.server.dashboard import Dashboard
+from toolgate.server.overview.dashboard import Dashboard
 from toolgate.transports.web import elicitation_form
 
 if TYPE_CHECKING:

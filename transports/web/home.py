@@ -14,9 +14,9 @@ from starlette.responses import Response
 
 from toolgate.server import VERSION
 from toolgate.server.calls.pending_questions import PendingQuestions, QuestionView
-from toolgate.server.dashboard import Dashboard, RunsUnreachableError
 from toolgate.server.events.overview import NotDeliveredError
-from toolgate.server.health import ServerHealth
+from toolgate.server.overview.dashboard import Dashboard, RunsUnreachableError
+from toolgate.server.overview.health import ServerHealth
 from toolgate.server.protocol.session import short_hash
 from toolgate.transports.http.session import HttpSession
 from toolgate.transports.http.sessions import Sessions

@@ -20,7 +20,7 @@ from typing import Any
 
 from starlette.requests import Request
 
-from toolgate.server.dashboard import CHUNK
+from toolgate.server.overview.dashboard import CHUNK
 from toolgate.server.state.store import StateError
 from toolgate.transports.http.asgi import Receive, Scope, Send, refuse
 from toolgate.transports.http.stream_response import HEADERS, OPEN

@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl, urlsplit
 from starlette.requests import Request
 from starlette.responses import Response
 
-from toolgate.server.budget import Budget
+from toolgate.server.base.budget import Budget
 from toolgate.server.state.store import StateError
 from toolgate.transports.http import body as bodies
 from toolgate.transports.http import cors

@@ -16,7 +16,7 @@ from starlette.responses import Response
 
 from toolgate.server.auth.login.accounts import Person
 from toolgate.server.auth.tokens.access_tokens import OWN_ISSUER
-from toolgate.server.principal import LOCAL_NAME, Principal, derive_subject
+from toolgate.server.base.principal import LOCAL_NAME, Principal, derive_subject
 from toolgate.transports.http.asgi import Application, Receive, Scope, Send, headers_of, is_browser, respond
 from toolgate.transports.http.cors import HeaderLines
 from toolgate.transports.http.wire.request import WholeResponse, format_lines

@@ -9,7 +9,7 @@ from typing import Any
 from starlette.responses import Response
 
 from toolgate.server.auth.scopes import name_scope
-from toolgate.server.text import escape_invisible, format_size
+from toolgate.server.base.text import escape_invisible, format_size
 
 FOLDER = Path(__file__).with_name("pages")
 STYLE = "pages.css"

@@ -34,7 +34,7 @@ from toolgate.tools.api.services import Page
 from toolgate.tools.web.page import AddressRefusedError
 
 if TYPE_CHECKING:
-    from toolgate.server.bus.bus import Keys
+    from toolgate.server.base.bus.bus import Keys
     from toolgate.server.state.store import Connection, Store
 
 DOCUMENT, KEY_SET = "the client's metadata document", "the client's key set"

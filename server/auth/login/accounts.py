@@ -17,15 +17,15 @@ import msgspec
 from toolgate.server.auth.login.passwords import TYPED, WeakPasswordError, check_password, compose_password
 from toolgate.server.auth.login.shared_throttle import SharedGuessLimiter, SharedThrottle
 from toolgate.server.auth.login.throttle import Backoff, GuessLimiter, Throttle, block_backoffs
-from toolgate.server.bus.bus import BusUnreachableError
-from toolgate.server.bus.memory_keys import MemoryKeys
-from toolgate.server.principal import derive_subject
+from toolgate.server.base.bus.bus import BusUnreachableError
+from toolgate.server.base.bus.memory_keys import MemoryKeys
+from toolgate.server.base.principal import derive_subject
 from toolgate.server.state import grant_rows, people_rows
 from toolgate.server.state.errors import StateError
 from toolgate.server.state.people_rows import BUILT_IN
 
 if TYPE_CHECKING:
-    from toolgate.server.bus.bus import Keys
+    from toolgate.server.base.bus.bus import Keys
     from toolgate.server.state.store import Connection, Store
 
 MAX_NAME = 64  # characters

@@ -20,7 +20,7 @@ from toolgate.server.policy.sign_in_methods import HEADER, PASSWORD, external_me
 from toolgate.server.state.people_rows import BUILT_IN
 
 if TYPE_CHECKING:
-    from toolgate.server.bus.bus import Keys
+    from toolgate.server.base.bus.bus import Keys
     from toolgate.server.state.store import Store
 
 ACCEPTED, REFUSED, THROTTLED = "accepted", "refused", "throttled"  # results of a sign-in, in the log

@@ -19,7 +19,7 @@ from toolgate.server.state import people_rows
 from toolgate.server.state.grant_rows import hash_secret
 
 if TYPE_CHECKING:
-    from toolgate.server.bus.bus import Keys
+    from toolgate.server.base.bus.bus import Keys
     from toolgate.server.state.store import Connection, Store
 
 LIFETIME = 12 * 3600.0  # seconds: a working day

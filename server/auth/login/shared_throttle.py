@@ -16,7 +16,7 @@ from toolgate.server.auth.login.throttle import (
     Throttle,
     ThrottledError,
 )
-from toolgate.server.bus.bus import BusUnreachableError, KeyLimit, Keys
+from toolgate.server.base.bus.bus import BusUnreachableError, KeyLimit, Keys
 
 ORIGIN_TIME = 30 * 86_400.0  # seconds that an address with a right guess is remembered
 

@@ -16,7 +16,7 @@ from toolgate.server.auth.login.throttle import UNLIMITED, Backoff, GuessLimiter
 from toolgate.server.auth.oauth_server.requests import OAuthRequest, OAuthRequestError
 from toolgate.server.auth.tokens import jose
 from toolgate.server.auth.tokens.jose import InvalidTokenError, JoseKey
-from toolgate.server.bus.bus import Keys
+from toolgate.server.base.bus.bus import Keys
 
 ASSERTION = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 LONGEST = 300.0  # seconds an assertion is valid from its issue: its id is stored as long

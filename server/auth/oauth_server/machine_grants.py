@@ -15,7 +15,7 @@ from toolgate.server.auth.oauth_server.client_auth import Assertion
 from toolgate.server.auth.oauth_server.grant_types import check_resource
 from toolgate.server.auth.oauth_server.requests import OAuthRequestError, is_own_resource, scopes_for
 from toolgate.server.auth.scopes import OFFLINE, READ
-from toolgate.server.principal import derive_subject
+from toolgate.server.base.principal import derive_subject
 from toolgate.server.state import client_rows, grant_rows
 
 

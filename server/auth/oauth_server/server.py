@@ -21,7 +21,7 @@ from toolgate.server.auth.oauth_server.responses import (
 from toolgate.server.auth.oauth_server.verified_inputs import IssuerSettings, VerifiedInputs
 from toolgate.server.auth.scopes import OFFLINE
 from toolgate.server.auth.tokens.access_tokens import EXPIRY_MARGIN, GRANT_CLAIM, GRANT_SCOPE_CLAIM
-from toolgate.server.principal import GrantKey
+from toolgate.server.base.principal import GrantKey
 from toolgate.server.state import grant_rows, people_rows
 from toolgate.server.state.grant_rows import Grant, hash_secret
 

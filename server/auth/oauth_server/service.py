@@ -52,14 +52,14 @@ from toolgate.server.auth.oauth_server.verified_inputs import InputVerifier, Iss
 from toolgate.server.auth.tokens.access_tokens import OWN_ISSUER, OwnTokens, UnavailableError
 from toolgate.server.auth.tokens.external_issuer import Fetch, IssuerKeys
 from toolgate.server.auth.tokens.signing_keys import SigningKeys
-from toolgate.server.principal import GrantKey, Principal, derive_subject
+from toolgate.server.base.principal import GrantKey, Principal, derive_subject
 from toolgate.server.state import client_rows, grant_rows
 from toolgate.server.state.sealed_state import Sealer, SealingKey
 from toolgate.server.state.store import StateError, Store
 
 if TYPE_CHECKING:
     from toolgate.server.auth.login.accounts import Person
-    from toolgate.server.bus.bus import Keys
+    from toolgate.server.base.bus.bus import Keys
     from toolgate.server.state.store import Connection
 
 SWEEP = 600.0  # seconds between two sweeps of what is over

@@ -23,7 +23,7 @@ from msgspec.structs import replace
 from toolgate.server.auth import scopes
 from toolgate.server.auth.tokens import jose
 from toolgate.server.auth.tokens.jose import InvalidTokenError, JoseKey, UnknownKeyError
-from toolgate.server.principal import Principal
+from toolgate.server.base.principal import Principal
 from toolgate.server.protocol.state_budget import bounded_wait, start_budget
 from toolgate.tools.api.errors import ToolError
 

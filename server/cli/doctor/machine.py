@@ -7,9 +7,9 @@ import sys
 import time
 from pathlib import Path
 
+from toolgate.server.base.text import format_size
 from toolgate.server.cli.doctor.report import CheckError, CheckFinding, CheckNote
 from toolgate.server.config.load import Config
-from toolgate.server.text import format_size
 from toolgate.server.workspaces.free_space import measure_free_memory
 
 OLDEST = 1_767_225_600.0  # 2026-01-01: an earlier clock was never set, and invalidates certificates and tokens

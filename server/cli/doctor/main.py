@@ -8,7 +8,9 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from toolgate.server import VERSION, build, progress
+from toolgate.server import VERSION
+from toolgate.server.app import build
+from toolgate.server.base import progress
 from toolgate.server.cli.doctor import (
     installation,
     machine,

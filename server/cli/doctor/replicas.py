@@ -7,17 +7,17 @@ from contextlib import aclosing, suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
+from toolgate.server.base.text import format_size
 from toolgate.server.cli.doctor.report import CheckError, CheckFinding, CheckNote, CheckRow, CheckSkippedError
 from toolgate.server.cli.output import format_count
 from toolgate.server.config.load import Config
 from toolgate.server.config.types import is_loopback
 from toolgate.server.protocol.errors import UsageError
-from toolgate.server.text import format_size
 from toolgate.tools.installation import name_extra
 
 if TYPE_CHECKING:
-    from toolgate.server.bus.redis.description import RedisDescription
-    from toolgate.server.bus.redis_url import RedisUrl
+    from toolgate.server.base.bus.redis.description import RedisDescription
+    from toolgate.server.base.bus.redis_url import RedisUrl
 
 OLDEST = (6, 2)  # of Redis: the first with GETDEL
 MOST_OFF = 1.0  # seconds that clocks may differ
@@ -78,10 +78,10 @@ async def secret(config: Config) -> CheckFinding:
 
 async def redis(config: Config) -> CheckFinding:
     """Check that Redis is reached, suits and has room."""
-    from toolgate.server.bus.bus import BusUnreachableError  # start-up
+    from toolgate.server.base.bus.bus import BusUnreachableError  # start-up
 
     try:
-        from toolgate.server.bus.redis.description import describe_redis  # start-up
+        from toolgate.server.base.bus.redis.description import describe_redis  # start-up
 
         return judge_redis(config.redis, await describe_redis(config.redis, await _read_deployment(config)))
     except ModuleNotFoundError:
@@ -201,7 +201,7 @@ async def _read_database_clock(config: Config, now: Callable[[], float]) -> tupl
 
 
 async def _read_redis_clock(config: Config, now: Callable[[], float]) -> tuple[float, float, float]:
-    from toolgate.server.bus.redis.description import read_clock  # start-up
+    from toolgate.server.base.bus.redis.description import read_clock  # start-up
 
     return await read_clock(config.redis, now)
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import msgspec
 
+from toolgate.server.base.progress import TerminalProgress
+from toolgate.server.base.text import describe_os_error, to_line
 from toolgate.server.cli.style import BAD, BOLD, DIM, FINE, GREEN, PLAIN, YELLOW, Style
-from toolgate.server.progress import TerminalProgress
-from toolgate.server.text import describe_os_error, to_line
 
 DONE, FAULT = 0, 1
 ACCESS_NEEDED = "needs toolgate login, or an access token in TOOLGATE_TOKEN"  # in the finding of a skipped check

@@ -116,7 +116,7 @@ async def options(config: Config) -> str:
     """Check for options that a start would refuse."""
     if not config.is_remote:
         return "for stdio; add -t or -s and your other options to check those"
-    from toolgate.server import build, http_checks  # start-up
+    from toolgate.server.app import build, http_checks  # start-up
 
     try:
         http_checks.check_http(config)

@@ -8,10 +8,10 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from toolgate.server.base.text import describe_os_error
 from toolgate.server.cli.doctor.report import CheckError, CheckFinding, CheckNote, CheckSkippedError
 from toolgate.server.config.load import Config
 from toolgate.server.state import key_file, lock
-from toolgate.server.text import describe_os_error
 
 if TYPE_CHECKING:
     from toolgate.server.telemetry.audit.checker import AuditVerdict

@@ -27,7 +27,7 @@ LOAD_TIMEOUT = 30.0  # seconds for all plugins
 async def plugins(config: Config) -> CheckFinding:
     if not config.plugins:
         raise CheckSkippedError("none are configured")
-    from toolgate.server.build import plugin_folders  # start-up
+    from toolgate.server.app.build import plugin_folders  # start-up
     from toolgate.tools.api.registry import Registry
 
     try:
@@ -46,7 +46,7 @@ async def plugins(config: Config) -> CheckFinding:
 
 async def skills(config: Config) -> CheckFinding:
     """Check the files of all skills, without the cache."""
-    from toolgate.server import build as parts  # start-up
+    from toolgate.server.app import build as parts  # start-up
     from toolgate.tools.builtin.skills.skills import Skills
 
     try:
@@ -66,8 +66,8 @@ async def rules(config: Config) -> CheckFinding:
     configured = [*config.deny, *config.approve, *config.allow]
     if not configured:
         raise CheckSkippedError("none are configured")
-    from toolgate.server import build as parts
-    from toolgate.server import builtin_tools  # start-up
+    from toolgate.server.app import build as parts
+    from toolgate.server.app import builtin_tools  # start-up
     from toolgate.server.policy.rule_check import RuleCheck
     from toolgate.server.state.store import StateError
     from toolgate.server.state.stores import open_store

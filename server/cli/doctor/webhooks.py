@@ -15,7 +15,7 @@ async def endpoints(config: Config) -> CheckFinding:
     """Send a HEAD request to one endpoint of each host. URLs are not shown: they may hold a client's secret."""
     if not config.is_remote or config.auth == "none":
         raise CheckSkippedError("callers do not sign in here: there are no webhooks")
-    from toolgate.server.build import build_webhook_sender  # start-up
+    from toolgate.server.app.build import build_webhook_sender  # start-up
 
     urls = await _read_urls(config)
     if not urls:

@@ -9,12 +9,12 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from toolgate.server.base.text import to_line
 from toolgate.server.cli.mcp_client.challenge import parse_challenge
 from toolgate.server.cli.mcp_client.client import initialize_params
 from toolgate.server.cli.mcp_client.http import get_origin
 from toolgate.server.cli.sign_in.requests import LoginError, OAuthRequests, require_secure
 from toolgate.server.protocol.revisions import NEWEST_WITH_SESSION
-from toolgate.server.text import to_line
 
 INITIALIZE = msgspec.json.encode(
     {

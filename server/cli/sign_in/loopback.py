@@ -11,8 +11,8 @@ import sys
 from collections.abc import AsyncGenerator, Callable, Generator
 from urllib.parse import parse_qsl, urlsplit
 
+from toolgate.server.base.text import to_line
 from toolgate.server.cli.sign_in.requests import MAX_SHOWN, LoginError
-from toolgate.server.text import to_line
 
 WAIT = 600.0  # seconds for the person: consent requests live as long
 READ_TIMEOUT = 5.0  # seconds for a request

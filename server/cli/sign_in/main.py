@@ -9,6 +9,7 @@ import subprocess
 import sys
 from urllib.parse import urlencode, urlsplit
 
+from toolgate.server.base.text import escape_unprintable
 from toolgate.server.cli.mcp_client.client import McpClientError
 from toolgate.server.cli.mcp_client.http import get_origin
 from toolgate.server.cli.sign_in.client_choice import choose_client, find_port
@@ -18,7 +19,6 @@ from toolgate.server.cli.sign_in.loopback import LoopbackReceiver
 from toolgate.server.cli.sign_in.requests import OAuthRequests, normalize_url
 from toolgate.server.config.load import Config
 from toolgate.server.protocol.errors import UsageError
-from toolgate.server.text import escape_unprintable
 
 DONE, FAULT = 0, 1
 

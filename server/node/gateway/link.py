@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from toolgate.server import VERSION as RELEASE
+from toolgate.server.base.rpc import frames
+from toolgate.server.base.text import escape_unprintable
 from toolgate.server.config.node_address import NodeAddress
 from toolgate.server.node import messages
 from toolgate.server.node.connect import CountingReader, describe_failure, open_connection, open_socket, receive
@@ -27,8 +29,6 @@ from toolgate.server.node.gateway.waiting_requests import NoRoomError, WaitingRe
 from toolgate.server.node.messages import Answer, Cancel, TaskEnded, Welcome
 from toolgate.server.node.name import NODE_NAME
 from toolgate.server.node.tls.errors import CertificateError
-from toolgate.server.rpc import frames
-from toolgate.server.text import escape_unprintable
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.workspace.workspace import WorkspaceUnreachableError
 

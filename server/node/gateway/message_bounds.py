@@ -8,8 +8,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from toolgate.server.base.rpc import frames
 from toolgate.server.node.messages import METHODS
-from toolgate.server.rpc import frames
 
 SMALL = 64 * 2**10  # bytes of a message that answers nothing: an end of a task has 7 KiB at most
 PLAIN_ANSWER = 8 * 2**20  # bytes of an answer without output, files or pages, which take 10 ms: a list of 1,000 tasks

@@ -4,9 +4,9 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
+from toolgate.server.base.principal import LOCAL_NAME
 from toolgate.server.node.gateway.link import NodeLink
 from toolgate.server.node.gateway.remote_methods import request
-from toolgate.server.principal import LOCAL_NAME
 from toolgate.server.state.store import StateError
 from toolgate.server.workspaces.node_report import NodeLoad, NodeReport
 

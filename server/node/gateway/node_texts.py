@@ -8,9 +8,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from toolgate.server.base.rpc.errors import ErrorData
 from toolgate.server.node.messages import TaskEnded
 from toolgate.server.node.pages.methods import JobOutcome
-from toolgate.server.rpc.errors import ErrorData
 from toolgate.tools.api.text import clean_text
 from toolgate.tools.pages.page_reader import PageDocument
 from toolgate.tools.workers.pictures import FittedPicture

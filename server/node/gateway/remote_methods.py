@@ -6,13 +6,13 @@ from typing import Any
 
 import msgspec
 
+from toolgate.server.base.rpc import errors
+from toolgate.server.base.rpc.methods import ApiMethod
+from toolgate.server.base.text import escape_unprintable
 from toolgate.server.config.node_address import NodeAddress
 from toolgate.server.node.gateway import node_texts
 from toolgate.server.node.gateway.link import NodeLink
 from toolgate.server.node.messages import METHODS, VERSION, Answer, drop_newer
-from toolgate.server.rpc import errors
-from toolgate.server.rpc.methods import ApiMethod
-from toolgate.server.text import escape_unprintable
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.api.spans import Attributes, span
 

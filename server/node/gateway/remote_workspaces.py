@@ -10,6 +10,9 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
 
+from toolgate.server.base.principal import LOCAL_NAME
+from toolgate.server.base.text import escape_unprintable
+from toolgate.server.base.watch import FileChanges
 from toolgate.server.node.gateway.link import NodeLink, NodeUnreachableError
 from toolgate.server.node.gateway.monitor import MAX_WORD, NodeMonitor
 from toolgate.server.node.gateway.placement import Placement
@@ -18,10 +21,7 @@ from toolgate.server.node.gateway.remote_workspace import NodeWorkspace
 from toolgate.server.node.messages import TaskEnded, Welcome
 from toolgate.server.node.pages.methods import PageMethods
 from toolgate.server.node.people import MAX_GONE
-from toolgate.server.principal import LOCAL_NAME
 from toolgate.server.state.store import StateError
-from toolgate.server.text import escape_unprintable
-from toolgate.server.watch import FileChanges
 from toolgate.server.workspaces.last_used import PRINCIPAL_NAME
 from toolgate.server.workspaces.node_report import NodeReport
 from toolgate.server.workspaces.workspaces import IsThere

@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from toolgate.server.base.rpc import frames
+from toolgate.server.base.rpc.fair_room import FairRoom
 from toolgate.server.node.gateway import message_bounds
 from toolgate.server.node.messages import Answer, NodeRequest
-from toolgate.server.rpc import frames
-from toolgate.server.rpc.fair_room import FairRoom
 
 MAX_UNSENT = 80 * 2**20  # bytes of requests under way: the largest, and others
 MAX_GIVEN_UP = 1_000  # requests whose late answers may be as large as they asked for

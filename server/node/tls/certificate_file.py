@@ -17,9 +17,9 @@ from pathlib import Path
 
 import msgspec
 
+from toolgate.server.base.text import describe_os_error
 from toolgate.server.node.tls.errors import EXPIRED, NOT_YET_VALID, PURPOSE, CertificateError
 from toolgate.server.state.key_file import is_private
-from toolgate.server.text import describe_os_error
 
 MAX_FILE = 2**18  # bytes; a key and two certificates take 3,000
 WARN = 30  # days before the end of a certificate

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from toolgate.server.rpc.methods import MethodTable
+from toolgate.server.base.rpc.methods import MethodTable
 from toolgate.tools.api.services import Callbacks, Plan, Todos
 from toolgate.tools.web.fetch import Web
 from toolgate.tools.workspace.workspace import Workspace

@@ -9,10 +9,10 @@ from typing import Any, Protocol
 
 import msgspec
 
+from toolgate.server.base.rpc.methods import ApiMethod
 from toolgate.server.plugins.isolation import api
 from toolgate.server.plugins.isolation.messages import ContextData, ContextUpdate
 from toolgate.server.protocol.session import LEVELS
-from toolgate.server.rpc.methods import ApiMethod
 from toolgate.tools.api.content import Continuation
 from toolgate.tools.api.context import Context
 from toolgate.tools.api.errors import ToolError

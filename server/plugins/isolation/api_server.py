@@ -12,11 +12,11 @@ from typing import Any
 
 import msgspec
 
+from toolgate.server.base.rpc import errors, frames
+from toolgate.server.base.rpc.frames import create_decoder
 from toolgate.server.calls.client import CAPABILITY, InputRequired
 from toolgate.server.plugins.isolation import api, messages
 from toolgate.server.protocol.revisions import Revision
-from toolgate.server.rpc import errors, frames
-from toolgate.server.rpc.frames import create_decoder
 from toolgate.tools.api.context import Context
 from toolgate.tools.api.errors import drop_tracebacks
 from toolgate.tools.builtin.skills.skills import Skills

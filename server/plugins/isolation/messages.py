@@ -4,8 +4,8 @@ from typing import Any
 
 import msgspec
 
-from toolgate.server.rpc.errors import ErrorData
-from toolgate.server.rpc.frames import NOTHING
+from toolgate.server.base.rpc.errors import ErrorData
+from toolgate.server.base.rpc.frames import NOTHING
 from toolgate.tools.api.function import Parameters
 from toolgate.tools.api.prompt import PromptArgument
 from toolgate.tools.api.services import Settings

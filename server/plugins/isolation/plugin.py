@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from toolgate.server.base.rpc import errors
 from toolgate.server.calls.client import InputRequired
 from toolgate.server.plugins.isolation import api_server
 from toolgate.server.plugins.isolation.api_server import PluginCall
@@ -21,7 +22,6 @@ from toolgate.server.plugins.isolation.process import PluginNotLoadedError, Plug
 from toolgate.server.plugins.isolation.remote_parts import create_remote_part
 from toolgate.server.plugins.isolation.spawner import Spawner
 from toolgate.server.plugins.loader import PluginLoadError
-from toolgate.server.rpc import errors
 from toolgate.tools.api.context import Context
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.api.event import EventType

@@ -15,10 +15,10 @@ from typing import Any
 
 import msgspec
 
+from toolgate.server.base.rpc import errors, frames
 from toolgate.server.plugins.isolation import api, api_server, messages
 from toolgate.server.plugins.isolation.api_server import PluginCall
 from toolgate.server.plugins.isolation.spawner import SpawnedProcess
-from toolgate.server.rpc import errors, frames
 from toolgate.tools.api.context import Context
 from toolgate.tools.workspace import process_tree
 

@@ -25,12 +25,12 @@ from typing import Any
 
 import msgspec
 
-from toolgate.server import run_loop
+from toolgate.server.base import run_loop
+from toolgate.server.base.rpc import errors, frames
 from toolgate.server.plugins.discovery import MAX_SOURCE
 from toolgate.server.plugins.isolation import api, messages
 from toolgate.server.plugins.isolation.api_client import ContextFactory, QuestionAskedError
 from toolgate.server.plugins.loader import PluginLoader, PluginLoadError
-from toolgate.server.rpc import errors, frames
 from toolgate.server.telemetry import logging as logs
 from toolgate.tools.api.context import Context
 from toolgate.tools.api.errors import ToolError, drop_tracebacks

@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
-from toolgate.server.progress import TerminalProgress
+from toolgate.server.base.progress import TerminalProgress
 from toolgate.server.state.backup.manifest import (
     ARCHIVE_SUFFIX,
     DATABASE,

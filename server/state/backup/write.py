@@ -19,7 +19,7 @@ from typing import IO
 import msgspec
 
 from toolgate.server import VERSION
-from toolgate.server.progress import TerminalProgress
+from toolgate.server.base.progress import TerminalProgress
 from toolgate.server.state import sessions, snapshot
 from toolgate.server.state.backup.manifest import (
     ARCHIVE_FOLDER,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 import msgspec
 
 from toolgate.server import VERSION
-from toolgate.server.budget import Budget
+from toolgate.server.base.budget import Budget
 from toolgate.server.workspaces.node_report import NodeReport
 from toolgate.server.workspaces.workspaces import Workspaces
 from toolgate.tools.pages.page_reader import PageReader
@@ -20,7 +20,7 @@ from toolgate.tools.search.health import STATES
 from toolgate.tools.search.search import Search
 
 if TYPE_CHECKING:
-    from toolgate.server.bus.bus import BusHealth
+    from toolgate.server.base.bus.bus import BusHealth
     from toolgate.server.events.subscriptions import EventSubscriptions  # start-up: most servers have no webhooks
     from toolgate.server.state.store import DatabaseHealth
 

@@ -13,8 +13,8 @@ from sqlalchemy import Engine, event
 from tests.bench.growth.measure import Row, Trial
 from toolgate.server.auth.grants import MAX_SHOWN, Grants
 from toolgate.server.auth.login.accounts import Person
+from toolgate.server.base.principal import derive_subject
 from toolgate.server.events.log import EventLog
-from toolgate.server.principal import derive_subject
 from toolgate.server.state import tables
 from toolgate.server.state.callback_timer import CallbackTimer
 from toolgate.server.state.callbacks import CallbackStore

@@ -6,7 +6,7 @@ from pathlib import Path
 from tests.server.state.steps import counted_steps
 from toolgate.server.auth.principal_names import PrincipalNames
 from toolgate.server.auth.tokens.access_tokens import OWN_ISSUER
-from toolgate.server.principal import Principal
+from toolgate.server.base.principal import Principal
 from toolgate.server.state import tables
 from toolgate.server.state.people_rows import BUILT_IN
 from toolgate.server.state.sqlite_store import SqliteStore

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.server.bus.conftest import shared_redis as shared_redis
-from tests.server.bus.pairs import run_pair as run_pair
+from tests.server.base.bus.conftest import shared_redis as shared_redis
+from tests.server.base.bus.pairs import run_pair as run_pair
 from toolgate.server.auth.revocation_watch import DENIED, RevocationTopic
 from toolgate.server.auth.tokens.access_tokens import OwnTokens
 from toolgate.server.auth.tokens.jose import InvalidTokenError
 from toolgate.server.auth.tokens.signing_keys import SigningKeys
-from toolgate.server.bus.bus import Bus
+from toolgate.server.base.bus.bus import Bus
 from toolgate.server.state.key_file import KeyFile
 from toolgate.server.state.sealed_state import Sealer
 from toolgate.server.state.sqlite_store import SqliteStore

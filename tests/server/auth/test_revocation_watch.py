@@ -20,14 +20,14 @@ from tests.clients.raw_http_client import events, site
 from tests.server.auth.minted_tokens import ENVELOPE, Signed, asked, challenge, request, session, signed_site
 from tests.server.auth.test_ownership import called, messages, opened, text
 from toolgate.server.auth.revocation_watch import RevocationWatch
+from toolgate.server.base.principal import Principal, derive_subject
 from toolgate.server.cli import user
 from toolgate.server.config import load
-from toolgate.server.principal import Principal, derive_subject
 from toolgate.server.state import grant_rows, people_rows, tables
 from toolgate.tools.workspace.workspace import WorkspaceUnreachableError
 
 OFTEN = (  # the command, but for how often it looks
-    "import sys; from toolgate.server.http_app import HttpApp; "
+    "import sys; from toolgate.server.app.http_app import HttpApp; "
     "HttpApp.__init__.__kwdefaults__['revocation_interval'] = 0.2; "
     "from toolgate.server.__main__ import main; sys.exit(main())"
 )

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from toolgate.server import builtin_tools
-from toolgate.server.app import App
+from toolgate.server.app import App, builtin_tools
 from toolgate.server.auth import scopes
 from toolgate.server.auth.scopes import (
     PLUGINS,

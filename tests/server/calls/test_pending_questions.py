@@ -10,7 +10,8 @@ import pytest
 
 from tests.clients.raw_client import PATIENCE, STATELESS
 from tests.servers.http_in_process import Exchange, Inside, inside, named
-from toolgate.server.app import App
+from toolgate.server.app.app import App
+from toolgate.server.app.http_app import HttpApp
 from toolgate.server.calls import pending_questions
 from toolgate.server.calls.pending_questions import (
     GONE,
@@ -21,7 +22,6 @@ from toolgate.server.calls.pending_questions import (
     QuestionWatcher,
 )
 from toolgate.server.config import load
-from toolgate.server.http_app import HttpApp
 from toolgate.server.policy.rules import Rules, parse_rules
 from toolgate.tools.api.errors import StillWaitingError, UnansweredError
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from tests.server.bus.conftest import shared_redis as shared_redis
-from tests.server.bus.pairs import run_replicas as run_replicas
-from toolgate.server.bus.bus import Bus
+from tests.server.base.bus.conftest import shared_redis as shared_redis
+from tests.server.base.bus.pairs import run_replicas as run_replicas
+from toolgate.server.base.bus.bus import Bus
 from toolgate.server.calls.remote_tasks import RemoteTasks
 from toolgate.server.calls.task_requests import TaskRequest
 from toolgate.server.calls.tasks import CallTask, CallTasks

@@ -2,10 +2,10 @@
 
 from collections.abc import Callable
 
-from tests.server.bus.conftest import eventually
-from tests.server.bus.conftest import shared_redis as shared_redis
-from tests.server.bus.pairs import run_replicas as run_replicas
-from toolgate.server.bus.bus import Bus
+from tests.server.base.bus.conftest import eventually
+from tests.server.base.bus.conftest import shared_redis as shared_redis
+from tests.server.base.bus.pairs import run_replicas as run_replicas
+from toolgate.server.base.bus.bus import Bus
 from toolgate.server.calls.shared_engine_health import TOPIC, share_engine_health
 from toolgate.tools.search.health import MAX_WAIT, EngineHealth
 from toolgate.tools.search.outcome import EngineOutcome

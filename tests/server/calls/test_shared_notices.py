@@ -5,12 +5,12 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.server.bus.conftest import shared_redis as shared_redis
-from tests.server.bus.pairs import run_pair as run_pair
-from toolgate.server.bus.bus import Bus, BusUnreachableError
-from toolgate.server.bus.memory_bus import MemoryBus
-from toolgate.server.bus.memory_keys import MemoryKeys
-from toolgate.server.bus.settings import BusSettings
+from tests.server.base.bus.conftest import shared_redis as shared_redis
+from tests.server.base.bus.pairs import run_pair as run_pair
+from toolgate.server.base.bus.bus import Bus, BusUnreachableError
+from toolgate.server.base.bus.memory_bus import MemoryBus
+from toolgate.server.base.bus.memory_keys import MemoryKeys
+from toolgate.server.base.bus.settings import BusSettings
 from toolgate.server.calls.shared_notices import WAITING, SharedNotices
 from toolgate.tools.api.notices import MAX_NOTICES, Notices
 

@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.server.bus.conftest import eventually
-from tests.server.bus.conftest import shared_redis as shared_redis
-from tests.server.bus.pairs import run_replicas as run_replicas
-from toolgate.server.bus.bus import Bus
+from tests.server.base.bus.conftest import eventually
+from tests.server.base.bus.conftest import shared_redis as shared_redis
+from tests.server.base.bus.pairs import run_replicas as run_replicas
+from toolgate.server.base.bus.bus import Bus
 from toolgate.server.calls.pending_questions import GONE, PendingQuestion
 from toolgate.server.calls.shared_questions import SharedQuestion, SharedQuestions
 from toolgate.tools.api.errors import StillWaitingError

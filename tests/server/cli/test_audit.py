@@ -17,7 +17,7 @@ from tests.server.auth.minted_tokens import asked, signed_site
 from tests.server.cli.test_cli import run
 from tests.server.cli.test_user_and_client import PASSWORD
 from toolgate.server.auth.scopes import SERVED
-from toolgate.server.principal import derive_subject
+from toolgate.server.base.principal import derive_subject
 from toolgate.server.state import grant_rows, people_rows
 from toolgate.server.state.sqlite_store import SqliteStore
 from toolgate.server.telemetry.audit.entry import AuditEntry, format_time

@@ -12,9 +12,9 @@ import pytest
 
 from tests.clients.raw_client import PATIENCE, STATELESS
 from tests.servers.http_in_process import Exchange, Inside, inside, named
+from toolgate.server.base.principal import GrantKey
 from toolgate.server.events.outbox import CONTROL_TRIES
 from toolgate.server.events.subscriptions import ROTATION, SubscriptionLimits
-from toolgate.server.principal import GrantKey
 from toolgate.server.state.subscription_rows import SubscriptionRows
 from toolgate.server.webhooks.retry_schedule import RetrySchedule
 from toolgate.server.webhooks.sender import WebhookSender

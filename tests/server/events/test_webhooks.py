@@ -30,10 +30,10 @@ OTHER = "whsec_" + base64.b64encode(b"b" * 32).decode()
 
 
 # The same command, in which all that a start puts off waits for ever
-PROMPT = f"from toolgate.server import app; app.CLEAN_AFTER = 1e6; {OFTEN}"
+PROMPT = f"from toolgate.server.app import app; app.CLEAN_AFTER = 1e6; {OFTEN}"
 LOADED = """
 import sys
-from toolgate.server.app import App
+from toolgate.server.app.app import App
 from toolgate.server.config import load
 options = dict(each.split("=") for each in sys.argv[2:])
 app = App(load.load({"state": sys.argv[1], "sandbox": "none", "browser": "none", **options}))

@@ -539,7 +539,7 @@ def test_rules_may_come_from_the_environment(start: Start) -> None:
 
 
 def test_a_rule_may_be_about_one_person(tmp_path: Path) -> None:
-    from toolgate.server.principal import derive_subject
+    from toolgate.server.base.principal import derive_subject
     from toolgate.server.state import grant_rows, people_rows
     from toolgate.server.state.people_rows import BUILT_IN
     from toolgate.server.state.sqlite_store import SqliteStore

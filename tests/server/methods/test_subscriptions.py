@@ -13,7 +13,7 @@ import pytest
 from tests.clients.raw_client import PATIENCE, STATELESS
 from tests.servers.http_in_process import Exchange, Inside, inside, named
 from tests.servers.line_counter import counted_lines
-from toolgate.server import builtin_tools
+from toolgate.server.app import builtin_tools
 from toolgate.server.auth.scopes import READ
 from toolgate.server.methods.scopes import ScopeRules
 from toolgate.server.policy.rate_limit import ANY, CallRateLimiter

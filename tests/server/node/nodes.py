@@ -14,6 +14,7 @@ from typing import Any
 from tests.clients.raw_client import ROOT, eventually
 from tests.server.node.tls.certificates import find_free_port, write_gateway_certificate, write_node_certificate
 from tests.tools.shell_commands import BOUND, Caller
+from toolgate.server.base.watch import FileChanges
 from toolgate.server.config.node_address import NodeAddress
 from toolgate.server.node.gateway import link
 from toolgate.server.node.gateway.placement import Placement
@@ -21,7 +22,6 @@ from toolgate.server.node.gateway.remote_workspaces import RemoteWorkspaces
 from toolgate.server.node.pages.remote_page_reader import RemotePageReader
 from toolgate.server.node.tls.certificate_file import GATEWAY, CertificateFile
 from toolgate.server.state.sqlite_store import SqliteStore
-from toolgate.server.watch import FileChanges
 from toolgate.tools.api.notices import Notices
 from toolgate.tools.workspace import end_notice
 from toolgate.tools.workspace.run_record import Run, TaskEnd

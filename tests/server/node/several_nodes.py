@@ -8,13 +8,13 @@ from pathlib import Path
 
 from tests.server.node.nodes import NodeProcess, list_nobody
 from tests.tools.shell_commands import BOUND
+from toolgate.server.base.watch import FileChanges
 from toolgate.server.node.gateway import link
 from toolgate.server.node.gateway.placement import Placement
 from toolgate.server.node.gateway.remote_workspaces import RemoteWorkspaces
 from toolgate.server.state import node_rows
 from toolgate.server.state.sqlite_store import SqliteStore
 from toolgate.server.state.store import Store
-from toolgate.server.watch import FileChanges
 
 
 def greet_nodes(*nodes: NodeProcess) -> list[link.NodeLink]:

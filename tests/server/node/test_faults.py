@@ -29,11 +29,11 @@ from tests.server.node.nodes import (
 )
 from tests.tools.shell_commands import BOUND, Caller, alive, text_of, until
 from toolgate.server import VERSION
+from toolgate.server.base.rpc import frames
+from toolgate.server.base.watch import FileChanges
 from toolgate.server.node import messages
 from toolgate.server.node.gateway.remote_workspaces import RemoteWorkspaces
 from toolgate.server.node.task_ends import MAX_UNDER_WAY
-from toolgate.server.rpc import frames
-from toolgate.server.watch import FileChanges
 from toolgate.tools.api.notices import Notices
 from toolgate.tools.workspace import end_notice
 from toolgate.tools.workspace.run_record import Run, TaskEnd

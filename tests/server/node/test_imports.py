@@ -16,7 +16,7 @@ from tests.tools.shell_commands import BOUND
 
 SERVE = """
 import asyncio, json, os, signal, sys
-from toolgate.server.app import App
+from toolgate.server.app.app import App
 from toolgate.server.config import load
 
 async def main():
@@ -34,7 +34,7 @@ asyncio.run(main())
 print(json.dumps(sorted(name for name in sys.modules if name.startswith("toolgate."))))
 """
 OF_NODES = "toolgate.server.node"
-OF_REPLICAS = "toolgate.server.bus"
+OF_REPLICAS = "toolgate.server.base.bus"
 OF_COMMANDS = (
     "toolgate.tools.sandbox.levels.",
     "toolgate.tools.cgroups",

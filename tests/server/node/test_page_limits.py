@@ -10,6 +10,8 @@ import pytest
 from tests.server.node.nodes import NodeProcess, fake_principal, gateway, reading, running_node
 from tests.tools.fake_web_site import never, site
 from tests.tools.tool_calls import call, text
+from toolgate.server.base.principal import LOCAL_NAME
+from toolgate.server.base.rpc import errors, frames
 from toolgate.server.node import messages
 from toolgate.server.node.gateway.remote_methods import request
 from toolgate.server.node.gateway_session import MAX_UNTAKEN, GatewaySession
@@ -18,8 +20,6 @@ from toolgate.server.node.node import Node
 from toolgate.server.node.pages.methods import JobOutcome, PageMethods
 from toolgate.server.node.pages.node_pages import NodePages
 from toolgate.server.node.pages.remote_page_reader import RemotePageReader
-from toolgate.server.principal import LOCAL_NAME
-from toolgate.server.rpc import errors, frames
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.builtin.docs import read_docs
 from toolgate.tools.pages.local_page_reader import MAX_WAITING, VISITS_SHARE

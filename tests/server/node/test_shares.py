@@ -12,9 +12,9 @@ import pytest
 from tests.server.node.nodes import NodeProcess, fake_principal, gateway, remote_workspace, running_node
 from tests.server.node.test_faults import frame
 from tests.tools.shell_commands import BOUND, until
+from toolgate.server.base.rpc import frames
 from toolgate.server.node import gateway_session, messages
 from toolgate.server.node.server import MAX_ARRIVING
-from toolgate.server.rpc import frames
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.workspace.open_file import PIECE
 

@@ -10,7 +10,7 @@ import pytest
 from tests.server.node.nodes import NodeProcess, fake_principal, gateway, running_node
 from tests.server.node.several_nodes import greet_nodes
 from tests.tools.shell_commands import BOUND
-from toolgate.server import build
+from toolgate.server.app import build
 from toolgate.server.cli import backup, workspace
 from toolgate.server.config import load
 from toolgate.server.config.load import Config

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.clients.raw_client import PATIENCE, STATELESS, Refusal, Server, eventually
-from toolgate.server.builtin_tools import TOOLS
+from toolgate.server.app.builtin_tools import TOOLS
 from toolgate.server.plugins.loader import LoadedPlugin, PluginLoader
 from toolgate.server.plugins.reload import PluginReloader
 from toolgate.tools.api.registry import Part, Registry

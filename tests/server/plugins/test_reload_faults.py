@@ -11,9 +11,9 @@ from urllib.parse import quote
 import pytest
 
 from tests.clients.raw_client import PATIENCE, Server, eventually
-from toolgate.server import watch
-from toolgate.server.app import App
-from toolgate.server.builtin_tools import TOOLS
+from toolgate.server.app.app import App
+from toolgate.server.app.builtin_tools import TOOLS
+from toolgate.server.base import watch
 from toolgate.server.config import load
 from toolgate.server.plugins import discovery, loader, reload
 from toolgate.server.plugins.discovery import wants_isolation

@@ -5,10 +5,10 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.server.bus.conftest import shared_redis as shared_redis
-from tests.server.bus.pairs import run_pair as run_pair
-from toolgate.server.bus.bus import Bus
-from toolgate.server.bus.memory_keys import MemoryKeys
+from tests.server.base.bus.conftest import shared_redis as shared_redis
+from tests.server.base.bus.pairs import run_pair as run_pair
+from toolgate.server.base.bus.bus import Bus
+from toolgate.server.base.bus.memory_keys import MemoryKeys
 from toolgate.server.policy.nonces import Nonces
 from toolgate.server.state.sealed_state import LIFETIME
 

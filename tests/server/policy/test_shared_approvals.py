@@ -3,9 +3,9 @@
 import asyncio
 from collections.abc import Callable
 
-from tests.server.bus.conftest import shared_redis as shared_redis
-from tests.server.bus.pairs import run_pair as run_pair
-from toolgate.server.bus.bus import Bus
+from tests.server.base.bus.conftest import shared_redis as shared_redis
+from tests.server.base.bus.pairs import run_pair as run_pair
+from toolgate.server.base.bus.bus import Bus
 from toolgate.server.policy.remembered_approvals import MAX_IN_SESSIONS, SESSION_LIFETIME
 from toolgate.server.policy.shared_approvals import SharedSessionApprovals
 from toolgate.server.protocol.session import ApprovalRequest

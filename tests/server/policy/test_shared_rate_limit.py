@@ -4,12 +4,12 @@ import asyncio
 from collections.abc import Callable
 
 from tests.clients.raw_client import PATIENCE
-from tests.server.bus.conftest import shared_redis as shared_redis
-from tests.server.bus.pairs import run_pair as run_pair
-from toolgate.server.bus.bus import Bus, BusUnreachableError, Reservation
-from toolgate.server.bus.memory_bus import MemoryBus
-from toolgate.server.bus.memory_keys import MemoryKeys
-from toolgate.server.bus.settings import BusSettings
+from tests.server.base.bus.conftest import shared_redis as shared_redis
+from tests.server.base.bus.pairs import run_pair as run_pair
+from toolgate.server.base.bus.bus import Bus, BusUnreachableError, Reservation
+from toolgate.server.base.bus.memory_bus import MemoryBus
+from toolgate.server.base.bus.memory_keys import MemoryKeys
+from toolgate.server.base.bus.settings import BusSettings
 from toolgate.server.policy.rate_limit import ANY, CallRateLimiter
 from toolgate.server.policy.shared_rate_limit import SharedRateLimiter
 

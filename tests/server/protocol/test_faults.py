@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.clients.raw_client import COMMAND, Refusal, Server, eventually
-from toolgate.server.builtin_tools import TOOLS
+from toolgate.server.app.builtin_tools import TOOLS
 from toolgate.server.protocol.dispatcher import NO_SCOPES, Dispatcher, Method
 from toolgate.server.protocol.messages import Outbound, Request
 from toolgate.server.protocol.session import Call, Session

@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from tests.server.bus.conftest import eventually
-from tests.server.bus.conftest import shared_redis as shared_redis
-from tests.server.bus.pairs import run_replicas as run_replicas
-from toolgate.server.bus.bus import Bus
+from tests.server.base.bus.conftest import eventually
+from tests.server.base.bus.conftest import shared_redis as shared_redis
+from tests.server.base.bus.pairs import run_replicas as run_replicas
+from toolgate.server.base.bus.bus import Bus
 from toolgate.server.protocol.messages import Notification
 from toolgate.server.protocol.notifications import Notifications
 from toolgate.server.protocol.resource_updates import ResourceUpdates

@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
-from tests.server.bus.conftest import shared_redis as shared_redis
-from tests.server.bus.conftest import with_prefix
+from tests.server.base.bus.conftest import shared_redis as shared_redis
+from tests.server.base.bus.conftest import with_prefix
 from tests.servers.postgres import Postgres
 from tests.servers.redis_server import RedisProcess
-from toolgate.server.bus.bus import Bus
-from toolgate.server.bus.open_bus import open_bus
-from toolgate.server.bus.settings import BusSettings
+from toolgate.server.base.bus.bus import Bus
+from toolgate.server.base.bus.open_bus import open_bus
+from toolgate.server.base.bus.settings import BusSettings
 from toolgate.server.state import postgres as driver
 from toolgate.server.state.callback_timer import CallbackTimer, Firing, serves_everyone
 from toolgate.server.state.callbacks import CallbackStore

@@ -111,7 +111,7 @@ def test_the_state_is_its_owners_alone(tmp_path: Path) -> None:
 def test_importing_the_state_imports_no_database() -> None:
     modules = ["store", "tables", "todos", "plans", "callbacks", "live_processes"]
     lines = [f"import toolgate.server.state.{module}" for module in modules]
-    lines += ["import toolgate.server.state.callback_timer, toolgate.server.watch, sys"]
+    lines += ["import toolgate.server.state.callback_timer, toolgate.server.base.watch, sys"]
     lines += ["print([name for name in ('sqlalchemy', 'sqlite3', 'watchfiles', 'yaml') if name in sys.modules])"]
     out = subprocess.run([sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, timeout=60)
     assert out.stdout.strip() == "[]", out.stderr

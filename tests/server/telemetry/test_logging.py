@@ -13,7 +13,7 @@ from tests.clients.raw_client import STATELESS, Refusal, Server, eventually
 from tests.clients.raw_http_client import Site, site, spoken
 from tests.server.auth.minted_tokens import Signed, asked
 from toolgate.server.auth.tokens.access_tokens import OWN_ISSUER
-from toolgate.server.principal import Principal
+from toolgate.server.base.principal import Principal
 from toolgate.server.telemetry.log_format import FORMATTERS, TextFormatter
 
 PLUGIN = """

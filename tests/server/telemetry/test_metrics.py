@@ -24,12 +24,12 @@ from tests.clients.raw_task_client import KNOWS, created, ended
 from tests.conftest import PROBE
 from tests.server.auth.minted_tokens import HELLO, asked, request, signed_site
 from tests.server.auth.sign_in_server import Browser
+from toolgate.server.app.http_checks import check_http
 from toolgate.server.auth.tokens.access_tokens import OWN_ISSUER
-from toolgate.server.bus.bus import BusHealth
+from toolgate.server.base.bus.bus import BusHealth
+from toolgate.server.base.principal import Principal
 from toolgate.server.calls.observers import CallEnd
 from toolgate.server.config import load
-from toolgate.server.http_checks import check_http
-from toolgate.server.principal import Principal
 from toolgate.server.protocol.errors import UsageError
 from toolgate.server.state.store import DatabaseHealth
 from toolgate.server.telemetry.metrics.collector import MAX_TOOLS, CallMetrics, Metrics
@@ -355,7 +355,7 @@ def test_over_stdio_nothing_of_it_is_loaded(tmp_path: Path) -> None:
     program = (
         "import sys\n"
         "from toolgate.server.config import load as config\n"
-        "from toolgate.server.app import App\n"
+        "from toolgate.server.app.app import App\n"
         f"App(config.load({{'state': {str(tmp_path / 'state')!r}}}, {{}}))\n"
         "print([name for name in sys.modules if 'prometheus' in name or 'opentelemetry' in name or '.metrics' in name])"
     )

@@ -3,10 +3,10 @@
 import asyncio
 from collections.abc import Callable
 
-from tests.server.bus.conftest import eventually
-from tests.server.bus.conftest import shared_redis as shared_redis
-from tests.server.bus.pairs import run_replicas as run_replicas
-from toolgate.server.bus.bus import Bus
+from tests.server.base.bus.conftest import eventually
+from tests.server.base.bus.conftest import shared_redis as shared_redis
+from tests.server.base.bus.pairs import run_replicas as run_replicas
+from toolgate.server.base.bus.bus import Bus
 from toolgate.server.protocol.task import StoredTask
 from toolgate.server.telemetry.shared_calls import CALLS, OPEN, SIGN, SharedCalls
 

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from tests.clients.raw_client import PATIENCE
-from toolgate.server.watch import FileChanges
+from toolgate.server.base.watch import FileChanges
 from toolgate.server.workspaces import archive, sparse_files
 from toolgate.server.workspaces.archive import ArchiveError, pack_folder
 from toolgate.server.workspaces.folders import PrincipalFolders

@@ -14,10 +14,10 @@ import pytest
 from tests.clients.raw_client import PATIENCE, eventually, processes_with
 from tests.server.auth.minted_tokens import Signed, asked, signed_site
 from tests.server.cli.test_cli import run
-from toolgate.server.app import App
+from toolgate.server.app.app import App
 from toolgate.server.auth.tokens.access_tokens import OWN_ISSUER
+from toolgate.server.base.principal import Principal, derive_subject
 from toolgate.server.config import load
-from toolgate.server.principal import Principal, derive_subject
 from toolgate.server.protocol.session import Session
 from toolgate.server.state import grant_rows
 from toolgate.server.state.people_rows import BUILT_IN

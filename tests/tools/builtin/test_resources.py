@@ -15,7 +15,7 @@ import pytest
 
 from tests.clients.raw_client import PATIENCE, STATELESS, WITH_SESSION, Refusal, Server, eventually
 from tests.servers.http_in_process import Inside, inside, named
-from toolgate.server import builtin_tools
+from toolgate.server.app import builtin_tools
 from toolgate.tools.builtin.file_types import mime_type
 from toolgate.tools.builtin.skills.skills import Skills
 from toolgate.tools.builtin.workspace_files import workspace_file

@@ -3,9 +3,9 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from toolgate.server.bus.bus import Bus
-from toolgate.server.bus.open_bus import open_bus
-from toolgate.server.principal import Principal
+from toolgate.server.base.bus.bus import Bus
+from toolgate.server.base.bus.open_bus import open_bus
+from toolgate.server.base.principal import Principal
 from toolgate.server.protocol.session_record import SessionRecord, encode_record
 from toolgate.transports.http.replicas.session_limits import SessionLimits
 from toolgate.transports.http.replicas.session_store import MAX_WAITING, SessionStore, WaitingMessage

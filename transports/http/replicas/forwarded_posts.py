@@ -2,9 +2,9 @@
 
 import msgspec
 
-from toolgate.server.bus.bus import Bus, NoReplyError, UndeliveredError
-from toolgate.server.bus.replica_ids import parse_id
-from toolgate.server.principal import Principal
+from toolgate.server.base.bus.bus import Bus, NoReplyError, UndeliveredError
+from toolgate.server.base.bus.replica_ids import parse_id
+from toolgate.server.base.principal import Principal
 from toolgate.transports.http.transport import PostTaker
 
 KIND = "sse-post"

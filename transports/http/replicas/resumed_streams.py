@@ -12,8 +12,8 @@ from collections.abc import Callable
 import msgspec
 
 from toolgate.server.auth.scopes import has_scopes
-from toolgate.server.bus.bus import Bus, BusUnreachableError, NoReplyError, UndeliveredError
-from toolgate.server.principal import Principal
+from toolgate.server.base.bus.bus import Bus, BusUnreachableError, NoReplyError, UndeliveredError
+from toolgate.server.base.principal import Principal
 from toolgate.server.protocol.dispatcher import Dispatcher
 from toolgate.server.protocol.interruption import interrupted_answer
 from toolgate.server.protocol.messages import Inbound, Request, decode, encode

@@ -6,8 +6,8 @@ stay in it until it is full, and of sessions that are opened at the same time so
 
 import msgspec
 
-from toolgate.server.bus.bus import Keys
-from toolgate.server.principal import Principal
+from toolgate.server.base.bus.bus import Keys
+from toolgate.server.base.principal import Principal
 from toolgate.server.protocol.session_record import decode_record
 from toolgate.transports.http.replicas.session_store import SessionStore
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from toolgate.server.bus.bus import Keys
+from toolgate.server.base.bus.bus import Keys
 
 IDLE = 30 * 60.0  # seconds without a request or an open stream until a session ends
 MAX_WAITING = 256 * 2**10  # bytes of unrequested messages that wait for a reader of one session; the newest stay

@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 
 from toolgate.server.auth.scopes import NOTHING
-from toolgate.server.budget import Budget
-from toolgate.server.bus.bus import BusUnreachableError, Streams
-from toolgate.server.principal import Principal
+from toolgate.server.base.budget import Budget
+from toolgate.server.base.bus.bus import BusUnreachableError, Streams
+from toolgate.server.base.principal import Principal
 from toolgate.server.protocol.errors import InternalError
 from toolgate.server.protocol.messages import Notification, Outbound, decode_value, encode_value
 from toolgate.server.protocol.revisions import WITH_SESSION

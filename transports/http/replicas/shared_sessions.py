@@ -13,10 +13,10 @@ from typing import Any
 
 import msgspec
 
-from toolgate.server.budget import Budget
-from toolgate.server.bus.bus import Bus, BusUnreachableError, NoReplyError, UndeliveredError
-from toolgate.server.bus.replica_ids import parse_id
-from toolgate.server.principal import Principal
+from toolgate.server.base.budget import Budget
+from toolgate.server.base.bus.bus import Bus, BusUnreachableError, NoReplyError, UndeliveredError
+from toolgate.server.base.bus.replica_ids import parse_id
+from toolgate.server.base.principal import Principal
 from toolgate.server.protocol.dispatcher import Dispatcher
 from toolgate.server.protocol.message_ids import Id, is_id
 from toolgate.server.protocol.messages import Inbound, Notification, Request, Response

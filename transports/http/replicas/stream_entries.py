@@ -2,7 +2,7 @@
 
 import msgspec
 
-from toolgate.server.bus.bus import StreamEntry
+from toolgate.server.base.bus.bus import StreamEntry
 from toolgate.transports.http.event_stream import EventStream
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import msgspec
 
 from toolgate.server.auth.scopes import NOTHING, has_scopes
-from toolgate.server.bus.bus import Bus, BusUnreachableError, NoReplyError, UndeliveredError
+from toolgate.server.base.bus.bus import Bus, BusUnreachableError, NoReplyError, UndeliveredError
 from toolgate.server.protocol.messages import Notification, Outbound, encode
 from toolgate.server.protocol.session_record import decode_record
 from toolgate.transports.http.event_stream import MERGEABLE

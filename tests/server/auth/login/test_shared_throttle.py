@@ -7,14 +7,14 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.server.bus.conftest import shared_redis as shared_redis
-from tests.server.bus.pairs import run_pair as run_pair
+from tests.server.base.bus.conftest import shared_redis as shared_redis
+from tests.server.base.bus.pairs import run_pair as run_pair
 from toolgate.server.auth.address_blocks import SharedAddressLimiter
 from toolgate.server.auth.login.accounts import PairingCode
 from toolgate.server.auth.login.shared_throttle import SharedGuessLimiter, SharedThrottle
 from toolgate.server.auth.login.throttle import Backoff, GuessLimiter, Throttle, ThrottledError
-from toolgate.server.bus.bus import Bus, BusUnreachableError
-from toolgate.server.bus.memory_keys import MemoryKeys
+from toolgate.server.base.bus.bus import Bus, BusUnreachableError
+from toolgate.server.base.bus.memory_keys import MemoryKeys
 
 Run = Callable[..., None]
 NAME, ADDRESS, ALL = Backoff(free=3, longest=8), Backoff(free=6, longest=8), Backoff(free=50, longest=2)

@@ -33,7 +33,7 @@ from toolgate.server.auth.oauth_server.consent_requests import ConsentRequest
 from toolgate.server.auth.oauth_server.responses import ErrorPage, Redirect
 from toolgate.server.auth.tokens import jose
 from toolgate.server.auth.tokens.access_tokens import OWN_ISSUER
-from toolgate.server.principal import Principal, derive_subject
+from toolgate.server.base.principal import Principal, derive_subject
 
 
 def test_az_06_tk_07_a_code_becomes_tokens_that_name_their_subject(tmp_path: Path) -> None:

@@ -16,9 +16,9 @@ from tests.server.node.nodes import NodeProcess, running_node
 from tests.servers.faulty_proxy import verdicts
 from tests.servers.postgres import PASSWORD, Postgres
 from tests.servers.redis_server import RedisProcess, find_free_port, redis_server
-from toolgate.server.bus.redis import description
-from toolgate.server.bus.redis.description import RedisDescription
-from toolgate.server.bus.redis_url import parse_redis_url
+from toolgate.server.base.bus.redis import description
+from toolgate.server.base.bus.redis.description import RedisDescription
+from toolgate.server.base.bus.redis_url import parse_redis_url
 from toolgate.server.cli.doctor import main, postgres, replicas
 from toolgate.server.cli.doctor.report import CheckError, CheckNote, run_checks
 from toolgate.server.config import load

@@ -11,14 +11,14 @@ import pytest
 
 from tests.server.node.nodes import OneNode, fake_principal, list_nobody
 from tests.tools.shell_commands import BOUND, until
+from toolgate.server.base.rpc import frames
+from toolgate.server.base.rpc.errors import ErrorData
+from toolgate.server.base.watch import FileChanges
 from toolgate.server.config.node_address import NodeAddress
 from toolgate.server.node import messages
 from toolgate.server.node.gateway import link, message_bounds, waiting_requests
 from toolgate.server.node.gateway.remote_workspaces import RemoteWorkspaces
-from toolgate.server.rpc import frames
-from toolgate.server.rpc.errors import ErrorData
 from toolgate.server.state.sqlite_store import SqliteStore
-from toolgate.server.watch import FileChanges
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.api.notices import Notices
 from toolgate.tools.workspace import end_notice

@@ -17,7 +17,7 @@ from PIL import Image
 from tests.clients.raw_client import PATIENCE, children
 from tests.clients.raw_http_client import Site, site
 from tests.server.node.nodes import NodeProcess, running_node
-from toolgate.server import build
+from toolgate.server.app import build
 from toolgate.server.cli import main
 from toolgate.server.config import load
 from toolgate.server.config.node_address import NodeAddress

@@ -12,6 +12,8 @@ import pytest
 from tests.server.node.nodes import OneNode, fake_principal, list_nobody
 from tests.server.node.several_nodes import database, place_at
 from tests.tools.shell_commands import BOUND, until
+from toolgate.server.base.rpc import frames
+from toolgate.server.base.watch import FileChanges
 from toolgate.server.config.node_address import NodeAddress
 from toolgate.server.node import messages
 from toolgate.server.node.gateway.link import NodeLink, NodeUnreachableError
@@ -19,10 +21,8 @@ from toolgate.server.node.gateway.placement import Placement
 from toolgate.server.node.gateway.remote_workspace import NodeWorkspace, RemoteFile
 from toolgate.server.node.gateway.remote_workspaces import RemoteWorkspaces
 from toolgate.server.node.messages import Welcome
-from toolgate.server.rpc import frames
 from toolgate.server.state.sqlite_store import SqliteStore
 from toolgate.server.state.store import Store
-from toolgate.server.watch import FileChanges
 from toolgate.tools.api.errors import ToolError
 
 

@@ -10,6 +10,8 @@ import msgspec
 import pytest
 
 from tests.tools.shell_commands import BOUND, until
+from toolgate.server.base.rpc import frames
+from toolgate.server.base.rpc.errors import ErrorData
 from toolgate.server.config.node_address import name_socket
 from toolgate.server.node import messages
 from toolgate.server.node.gateway import link as link_module
@@ -27,8 +29,6 @@ from toolgate.server.node.messages import (
     TaskEnded,
     Welcome,
 )
-from toolgate.server.rpc import frames
-from toolgate.server.rpc.errors import ErrorData
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.workspace.run_record import Run
 from toolgate.tools.workspace.workspace import WorkspaceUnreachableError

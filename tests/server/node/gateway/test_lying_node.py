@@ -15,16 +15,16 @@ from tests.server.node.nodes import NodeProcess, fake_principal, list_nobody, ru
 from tests.server.node.several_nodes import database, greet_nodes
 from tests.server.node.test_moves import command
 from tests.tools.shell_commands import BOUND
+from toolgate.server.base.rpc import frames
+from toolgate.server.base.rpc.errors import ErrorData
+from toolgate.server.base.watch import FileChanges
 from toolgate.server.config.node_address import NodeAddress
 from toolgate.server.node import messages
 from toolgate.server.node.gateway.link import NodeLink
 from toolgate.server.node.gateway.placement import Placement
 from toolgate.server.node.gateway.remote_workspaces import RemoteWorkspaces
-from toolgate.server.rpc import frames
-from toolgate.server.rpc.errors import ErrorData
 from toolgate.server.state import node_rows
 from toolgate.server.state.store import Store
-from toolgate.server.watch import FileChanges
 from toolgate.tools.api.errors import ToolError
 
 

@@ -16,7 +16,8 @@ import pytest
 from tests.server.node.nodes import NodeProcess, OneNode, fake_principal, list_nobody, running_node
 from tests.server.node.several_nodes import database, place_at, several_gateway
 from tests.tools.shell_commands import BOUND, until
-from toolgate.server import build
+from toolgate.server.app import build
+from toolgate.server.base.watch import FileChanges
 from toolgate.server.config.load import load
 from toolgate.server.config.node_address import NodeAddress
 from toolgate.server.node.gateway import link
@@ -27,7 +28,6 @@ from toolgate.server.protocol.errors import UsageError
 from toolgate.server.state import node_rows
 from toolgate.server.state.sqlite_store import SqliteStore
 from toolgate.server.state.store import Store
-from toolgate.server.watch import FileChanges
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.workspace.run_record import Run
 

@@ -23,12 +23,12 @@ from tests.server.node.tls.certificates import (
     write_node_certificate,
 )
 from tests.tools.shell_commands import BOUND, text_of
+from toolgate.server.base.rpc import frames
 from toolgate.server.config.node_address import NodeAddress
 from toolgate.server.node import messages
 from toolgate.server.node.gateway import link
 from toolgate.server.node.listener import MAX_HANDSHAKES
 from toolgate.server.node.tls.certificate_file import GATEWAY, CertificateFile
-from toolgate.server.rpc import frames
 
 HOST = "127.0.0.1"
 

@@ -16,7 +16,7 @@ import pytest
 
 from tests.clients.raw_client import PATIENCE, ROOT, Refusal, eventually, processes_with
 from tests.servers.isolated_plugins import CRASHING, Start, hosts, isolated, plugin_folder, resident, status
-from toolgate.server.app import App
+from toolgate.server.app.app import App
 from toolgate.server.calls.client import NoClient
 from toolgate.server.config.load import load
 from toolgate.server.plugins.isolation.plugin import IsolatedPlugin, Isolation

@@ -19,8 +19,8 @@ from tests.clients.raw_http_client import site, spoken
 from tests.clients.raw_task_client import KNOWS, created, ended
 from tests.server.auth.minted_tokens import asked, request, session, signed_site
 from toolgate.server.auth.scopes import READ, SERVED
+from toolgate.server.base.principal import Principal
 from toolgate.server.calls.observers import CallEnd
-from toolgate.server.principal import Principal
 from toolgate.server.protocol.session import Call, Session
 from toolgate.server.state import key_file
 from toolgate.server.telemetry.audit import reader
