@@ -175,9 +175,12 @@ class Endpoint:
         return _wait_or_refuse(answer) if isinstance(answer, CoroutineType) else answer
 
 
-async def _wait_or_refuse(answer: Awaitable[Answer]) -> Answer:
+async def _wait_or_refuse(answer: Answer) -> Answer:
+    """Return the answer when all waits for it are over: after the body there may be one for the bus."""
     try:
-        return await answer
+        while isinstance(answer, CoroutineType):
+            answer = await answer
+        return answer
     except BusUnreachableError as error:
         return refuse_for_now(str(error))
 
