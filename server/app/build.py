@@ -1,6 +1,5 @@
 """Build parts of the app that need several lines: search, rules, rate limits, cleaner, pages and folders."""
 
-import contextlib
 import hashlib
 import logging
 import os
@@ -15,21 +14,16 @@ from toolgate.server.base.principal import LOCAL_NAME
 from toolgate.server.base.text import describe_os_error
 from toolgate.server.base.watch import FileChanges
 from toolgate.server.config.load import Config, check_utf8
-from toolgate.server.config.secret_file import read_secret
 from toolgate.server.policy.call_policy import CallPolicy, RateLimiter, own_name_only
-from toolgate.server.policy.rate_limit import CallRateLimiter
 from toolgate.server.policy.rule_check import ACCOUNT, PRINCIPAL, Callers, RuleNames
 from toolgate.server.policy.rules import Rules, parse_rules
 from toolgate.server.policy.sign_in_methods import OIDC, PASSWORD, parse_method
 from toolgate.server.protocol.errors import UsageError
-from toolgate.server.state import key_check, lock
+from toolgate.server.state import lock
 from toolgate.server.state.event_rows import EventLimits
-from toolgate.server.state.sqlite_store import SqliteStore
 from toolgate.server.state.store import Store
-from toolgate.server.state.stores import open_store
 from toolgate.server.workspaces.local_workspaces import LocalWorkspaces
 from toolgate.server.workspaces.sandboxing import Sandboxing
-from toolgate.server.workspaces.workspaces import Workspaces
 from toolgate.tools.api.registry import Registry
 from toolgate.tools.browser.find_chromium import find_chromium
 from toolgate.tools.builtin.skills import skills
@@ -43,19 +37,12 @@ from toolgate.tools.workspace.run_record import TaskEnd
 if TYPE_CHECKING:
     from toolgate.server.base.bus.bus import Bus
     from toolgate.server.events.subscriptions import SubscriptionLimits
-    from toolgate.server.node.gateway.remote_workspaces import RemoteWorkspaces
     from toolgate.server.plugins.reload import PluginReloader
-    from toolgate.server.state.postgres_monitor import PostgresMonitor
-    from toolgate.server.state.replicas import ReplicaProcesses
+    from toolgate.server.policy.remembered_approvals import SessionApprovals
     from toolgate.server.webhooks.sender import WebhookSender
     from toolgate.server.workspaces.retention import WorkspaceCleaner
     from toolgate.tools.search.search import Search
 
-NODE_TIMEOUT = 5.0  # seconds for a node to answer at the start
-NODE_OPTIONS = (
-    *("workspace", "idle_workspaces", "idle_after", "gone_workspaces", "gone_after"),
-    *("sandbox", "sandbox_network", "sandbox_paths", "sandbox_uids", "browser"),
-)
 
 log = logging.getLogger("toolgate")
 
@@ -67,8 +54,7 @@ def state_folder(config: Config) -> Path:
         raise UsageError(f"--state: {state} is not a folder")
     try:
         state.parent.mkdir(parents=True, exist_ok=True)
-        of_commands = () if config.node else (state / "spool", state / "workspaces")
-        for folder in (state, state / "keys", *of_commands):
+        for folder in (state, state / "keys"):
             folder.mkdir(mode=0o700, exist_ok=True)
         if not os.access(state, os.W_OK | os.X_OK):
             raise UsageError(f"--state: {state} is not writable")
@@ -83,39 +69,6 @@ def lock_state(state: Path) -> int:
         return lock.acquire_shared(state)
     except OSError as error:
         raise UsageError(f"--state: {describe_os_error(error)}") from None
-
-
-async def find_deployment(config: Config) -> str:
-    """Return the id of the servers that share --redis, or "" without it. Raises StateError."""
-    if config.redis is None:
-        return ""
-    from toolgate.server.state import deployment  # start-up: only replicas have it
-
-    async with contextlib.aclosing(open_store(config.state, config.database)) as store:
-        return await deployment.find_deployment(store)
-
-
-def build_replicas(config: Config, bus: "Bus | None") -> "ReplicaProcesses | None":
-    """Return the replicas that share the state with --redis, else None."""
-    if bus is None or config.redis is None:
-        return None
-    from toolgate.server.state import postgres  # start-up: only replicas have it
-    from toolgate.server.state.replica_lock import ReplicaLock
-    from toolgate.server.state.replicas import ReplicaProcesses
-
-    return ReplicaProcesses(bus.replica, ReplicaLock(bus.replica.name, partial(postgres.connect, config.database)))
-
-
-def build_database_monitor(store: Store) -> "PostgresMonitor | None":
-    """Return what knows whether PostgreSQL answers, or None where the state is a file."""
-    if isinstance(store, SqliteStore):
-        return None
-    from toolgate.server.state import postgres  # start-up: only --database has it
-    from toolgate.server.state.postgres_monitor import PostgresMonitor
-    from toolgate.server.state.postgres_store import PostgresStore
-
-    assert isinstance(store, PostgresStore)
-    return PostgresMonitor(partial(postgres.connect, store.url), store.count_transactions)
 
 
 def build_search(config: Config, web: Web, reader: PageReader) -> LazySearch:
@@ -207,7 +160,14 @@ def plugin_folders(config: Config) -> Sequence[Path]:
     return folders
 
 
-def build_policy(config: Config, rules: Rules, store: Store, bus: "Bus | None") -> CallPolicy:
+def build_policy(
+    config: Config,
+    rules: Rules,
+    store: Store,
+    bus: "Bus | None",
+    limiter: RateLimiter | None,
+    in_sessions: "SessionApprovals | None",
+) -> CallPolicy:
     """Return the policy on calls. It looks up the names of people only if a rule has such a name."""
     find_names = own_name_only
     if rules.names_people:
@@ -225,22 +185,9 @@ def build_policy(config: Config, rules: Rules, store: Store, bus: "Bus | None") 
         from toolgate.server.policy.nonces import Nonces
         from toolgate.server.policy.remembered_approvals import RememberedApprovals
 
-        in_sessions = None
-        if bus is not None and config.redis is not None:
-            from toolgate.server.policy.shared_approvals import SharedSessionApprovals  # start-up: replicas alone
-
-            in_sessions = SharedSessionApprovals(bus.keys)
         find_label = PrincipalNames(store).find_label
         remembered = RememberedApprovals(store, in_sessions=in_sessions, find_label=find_label)
         nonces = nonces or Nonces(MemoryKeys())
-    most = call_limits(config)
-    limiter: RateLimiter | None = None
-    if most is not None and any(most.values()):
-        limiter = local = CallRateLimiter(most)
-        if bus is not None and config.redis is not None:
-            from toolgate.server.policy.shared_rate_limit import SharedRateLimiter  # start-up: only replicas have it
-
-            limiter = SharedRateLimiter(most, local, bus)
     return CallPolicy(rules, find_names, limiter, nonces, remembered)
 
 
@@ -252,7 +199,7 @@ def build_cleaner(
     end: Callable[[str], Awaitable[None]],
 ) -> "WorkspaceCleaner | None":
     """Return the cleaner if each principal has its own workspace. The folder of --workspace stays as it is."""
-    if not config.is_remote or root is not None or config.node:
+    if not config.is_remote or root is not None:
         return None
     from toolgate.server.workspaces import retention  # start-up: stdio does without
 
@@ -267,78 +214,18 @@ def build_workspaces(
     root: Path | None,
     file_changes: FileChanges,
     on_task_end: Callable[[str, TaskEnd], None],
-    _list_gone: object = None,
-    _store: object = None,
 ) -> LocalWorkspaces:
-    """Return the workspaces on this machine. Raises UsageError where the sandbox asks for more than it has."""
+    """Return the workspaces on this machine, with their folders in the state. Raises UsageError where the sandbox asks
+    for more than it has."""
+    try:
+        for folder in (state / "spool", state / "workspaces"):
+            folder.mkdir(mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"--state: can't make {describe_os_error(error)}") from None
     confinement = Sandboxing(config, state, public=config.is_public)
     return LocalWorkspaces(
         state, root, config.command_environment, confinement, file_changes, on_task_end, config.login_shell
     )
-
-
-def check_node_options(config: Config) -> None:
-    """Raise UsageError for options that are a node's, and for a node that is given twice."""
-    for key in NODE_OPTIONS:
-        if config.is_given(key):
-            raise UsageError(f"--{key.replace('_', '-')} is the node's: give it to toolgate node, not beside --node")
-    for word in config.limit:
-        if not _is_of_calls(word):
-            raise UsageError(f"--limit {word} is the node's: give it to toolgate node, not beside --node")
-    if len(set(config.node)) < len(config.node):
-        twice = next(address for address in config.node if config.node.count(address) > 1)
-        raise UsageError(f"--node {twice} is given twice: give each node once")
-
-
-def check_server_options(config: Config) -> None:
-    """Raise UsageError for options of a node that are its servers'."""
-    for word in filter(_is_of_calls, config.limit):
-        raise UsageError(f"--limit {word} is the server's: give it to the server with --node, not to toolgate node")
-
-
-def _is_of_calls(limit: str) -> bool:
-    return limit.partition("=")[0].partition(":")[0] == limits.CALLS
-
-
-def build_remote_workspaces(
-    config: Config,
-    _state: Path,
-    _root: Path | None,
-    file_changes: FileChanges,
-    on_task_end: Callable[[str, TaskEnd], None],
-    list_gone: Callable[[], Awaitable[Collection[str] | None]],
-    store: Store,
-) -> "RemoteWorkspaces":
-    """Return the workspaces at the nodes of --node. Raises UsageError if none answers, for nodes that can't be used
-    together, and for options of nodes."""
-    from toolgate.server.node import connect, databases  # start-up: most servers have no node
-    from toolgate.server.node.gateway import link, placement, remote_workspaces
-
-    check_node_options(config)
-    certificate = connect.read_certificate(config, "--node", *config.node)
-    answers = link.greet_all(config.node, NODE_TIMEOUT, certificate)
-    reasons = [f"{address} ({answer})" for address, answer in answers if isinstance(answer, Exception)]
-    if len(reasons) == len(answers):
-        where = " nor at ".join(reasons)
-        raise UsageError(f"--node: no node answers at {where}: start one with toolgate node --listen {config.node[0]}")
-    for reason in reasons:
-        log.warning("no node answers at %s: it is used as soon as it does", reason)
-    try:
-        secret = read_secret(config)
-        database = databases.make_database_id(store.folder) if secret is None else databases.derive_database_id(secret)
-    except OSError as error:
-        raise UsageError(f"--state: {describe_os_error(error)}: {key_check.OTHERS['database']}") from None
-    needs_sandbox = config.is_public and not config.accept_unsandboxed
-    links = [
-        link.NodeLink(address, None if isinstance(answer, Exception) else answer, certificate, database)
-        for address, answer in answers
-    ]
-    try:
-        return remote_workspaces.RemoteWorkspaces(
-            placement.Placement(store, links), file_changes, on_task_end, list_gone, needs_sandbox=needs_sandbox
-        )
-    except link.NodeUnreachableError as error:
-        raise UsageError(f"--node: {error}") from None
 
 
 def build_web(config: Config) -> Web:
@@ -358,16 +245,8 @@ def build_webhook_sender(config: Config) -> "WebhookSender":
     return WebhookSender(config.allow_private, config.refuse_networks)
 
 
-def build_page_reader(config: Config, web: Web, workspaces: Workspaces) -> PageReader:
-    """Return the reader of pages: at the nodes of --node, or with a browser and workers that this process starts."""
-    if config.node:
-        from toolgate.server.node.gateway.remote_workspaces import RemoteWorkspaces
-        from toolgate.server.node.pages.remote_page_reader import (
-            RemotePageReader,  # start-up: most servers have no node
-        )
-
-        assert isinstance(workspaces, RemoteWorkspaces)
-        return RemotePageReader(workspaces.get_pages)
+def build_page_reader(config: Config, web: Web) -> PageReader:
+    """Return the reader of pages, with a browser and workers that this process starts."""
     try:
         chromium = find_chromium(config.browser, config.environment.get("PATH"))
     except ValueError as error:
@@ -401,11 +280,11 @@ def subscription_limits(config: Config) -> "SubscriptionLimits":
     return SubscriptionLimits(config.webhook_count, longest=float(config.webhook_age))
 
 
-def hash_options(config: Config, root: Path | None) -> str:
-    """Return a digest of the options that change what a call does: only an equal server may rerun a call."""
+def hash_options(config: Config, where: str) -> str:
+    """Return a digest of the options that change what a call does: only an equal server may rerun a call. `where` is
+    as in `AppHost`."""
     kind = "http" if config.is_remote else "stdio"
-    where = "at nodes" if config.node else "per principal" if root is None else str(root)
-    said = [kind, where, [str(folder) for folder in config.plugins], list(config.allow_private)]
+    said = [kind, where or "per principal", [str(folder) for folder in config.plugins], list(config.allow_private)]
     said += [list(config.refuse_networks)] if config.refuse_networks else []
     return hashlib.sha256(msgspec.json.encode(said)).hexdigest()[:16]
 

@@ -13,24 +13,20 @@ from urllib.parse import urlsplit
 from starlette.responses import JSONResponse, PlainTextResponse
 from starlette.routing import BaseRoute, Route, Router
 
+from toolgate.server.app.session_opener import LocalSessionOpener, OpenSessions
 from toolgate.server.auth import scopes
 from toolgate.server.auth.login.trusted_proxies import TrustedProxies
 from toolgate.server.auth.revocation_watch import CHECK_INTERVAL, EVENT_CHECK_INTERVAL, RevocationWatch
-from toolgate.server.base.bus.bus import Bus
-from toolgate.server.base.bus.replica_ids import create_id_at
 from toolgate.server.base.principal import GrantKey
 from toolgate.server.client_config import snippets
 from toolgate.server.config.load import Config
 from toolgate.server.config.transports import HTTP_TRANSPORTS, HttpTransport
 from toolgate.server.config.types import is_loopback
-from toolgate.server.methods import lifecycle
 from toolgate.server.methods.server import Server
 from toolgate.server.overview.dashboard import Dashboard
 from toolgate.server.overview.health import READY, ServerHealth
 from toolgate.server.protocol.dispatcher import Dispatcher
 from toolgate.server.protocol.errors import UsageError
-from toolgate.server.protocol.messages import Request
-from toolgate.server.state.sessions import SessionRecords
 from toolgate.server.state.store import StateError
 from toolgate.server.telemetry.metrics import CONTENT_TYPE
 from toolgate.server.telemetry.metrics.gauges import HttpGauges, http_rows
@@ -42,8 +38,8 @@ from toolgate.transports.http.bearer import BearerAuth, EndpointPage, LocalAuth,
 from toolgate.transports.http.documents import MetricsEndpoint, PublicDocument
 from toolgate.transports.http.front import PROBES, Front
 from toolgate.transports.http.message_refusal import MessageRefusal, opens_stream, posts_message
-from toolgate.transports.http.sessions import MAX_PER_OWNER, MAX_PER_PERSON, Sessions
-from toolgate.transports.http.transport import PostForwarder, Transport, TransportServices, create_budgets
+from toolgate.transports.http.sessions import MAX_PER_OWNER, MAX_PER_PERSON
+from toolgate.transports.http.transport import Transport, TransportServices, create_budgets
 from toolgate.transports.http.wire.asgi import answer_with
 from toolgate.transports.http.wire.connections import Connections
 from toolgate.transports.http.wire.listener import Listener
@@ -77,7 +73,7 @@ class HttpApp:
     - `end_background(principal)` ends what a person has running besides requests; `overview` shows it.
     - `release_calls()` fails the calls whose commands go on without this server, and returns whether there were any.
     - `revocation_interval`: seconds between two checks for revoked people and grants. `sandbox`: the level of commands.
-    - `records` stores sessions for the next process; with `bus` the replicas share them instead.
+    - `open_sessions(transport, limits)` returns the sessions of a transport, by default of this process alone.
     - `announce(public_url, pairing_link)` is called when the server accepts requests.
     """
 
@@ -94,8 +90,7 @@ class HttpApp:
         revocation_interval: float = CHECK_INTERVAL,
         sandbox: str = "none",
         metrics: "Metrics",
-        records: SessionRecords | None = None,
-        bus: Bus | None = None,
+        open_sessions: OpenSessions | None = None,
         announce: Callable[[str, str], None] | None = None,
     ) -> None:
         self._config = config
@@ -113,8 +108,7 @@ class HttpApp:
         self._shared = create_budgets(dispatcher.answers, is_single_principal=access is None)
         self._proxies = TrustedProxies(config.trusted_proxies)
         self._connections = Connections(trusts=self._proxies.trusts)
-        self._records = records
-        self._bus = bus
+        self._open_sessions = open_sessions or LocalSessionOpener(server)
         self._transports: dict[str, Transport] = {}  # those that are served
         self._access: Access | None = None
         self._live: HomeEvents | None = None
@@ -333,7 +327,10 @@ class HttpApp:
         if self._access is not None:
             resource, needed_scopes = self._access.resource, server.needed_scopes
             check = ScopeCheck(row.path, resource, self._dispatcher, server.observers, server.identity, needed_scopes)
-        sessions, forwarder = self._create_sessions(row)
+        limits: dict[str, Any] = {"transport": row.name, "events": self._shared.events}
+        if self._access is not None:
+            limits |= {"per_owner": MAX_PER_OWNER, "per_person": MAX_PER_PERSON}
+        sessions, forwarder = self._open_sessions(row, limits)
         services = TransportServices(
             row,
             self._dispatcher,
@@ -347,47 +344,6 @@ class HttpApp:
         )
         transport: Transport = pkgutil.resolve_name(row.factory)(services)
         return transport
-
-    def _create_sessions(self, row: HttpTransport) -> tuple[Sessions, PostForwarder | None]:
-        """Return the sessions of a transport. With replicas they share those that clients can resume, and forward
-        messages for others."""
-        limits: dict[str, Any] = {"transport": row.name, "events": self._shared.events}
-        if self._access is not None:
-            limits |= {"per_owner": MAX_PER_OWNER, "per_person": MAX_PER_PERSON}
-        server = self._server
-        if self._bus is not None:
-            return self._create_shared_sessions(self._bus, row, limits)
-        if not row.is_resumable:
-            return Sessions(server.close_session, **limits), None
-        take_up = partial(lifecycle.resume_session, server)
-        return Sessions(server.close_session, records=self._records, take_up=take_up, **limits), None
-
-    def _create_shared_sessions(
-        self, bus: Bus, row: HttpTransport, limits: dict[str, Any]
-    ) -> tuple[Sessions, PostForwarder | None]:
-        from toolgate.transports.http.replicas.forwarded_posts import ForwardedPosts  # start-up: with --redis alone
-        from toolgate.transports.http.replicas.shared_sessions import SharedSessions
-
-        server = self._server
-        if not row.is_resumable:
-            create_id = partial(create_id_at, bus.replica.name)
-            return Sessions(server.close_session, create_id=create_id, **limits), ForwardedPosts(bus)
-        share = partial(lifecycle.share_session, server)
-        shared = SharedSessions(
-            bus,
-            server.close_session,
-            self._dispatcher,
-            share=share,
-            may_repeat=self._may_repeat,
-            now=server.now,
-            **limits,
-        )
-        return shared, None
-
-    def _may_repeat(self, request: Request) -> bool:
-        """Return whether a call that may have been carried out already may be made again."""
-        found = self._server.registry.tools.get(request.params.get("name", ""))
-        return request.method == "tools/call" and found is not None and found.annotations.idempotent
 
     def _authenticate(self, path: str, endpoint: SignedInHandler, page: EndpointPage) -> Handler:
         """The endpoint behind authentication of its own: no spelling of a path comes around it."""

@@ -14,9 +14,10 @@ def check_http(config: Config) -> None:
     if config.metrics_token is not None:
         read_token(config.metrics_token)
     if config.auth != "none":
-        from toolgate.server.auth import setup as access  # start-up
+        from toolgate.server.app.features import open_store  # start-up
+        from toolgate.server.auth import setup as access
 
-        access.check_config(config)
+        access.check_config(config, open_store(config))
     public = urlsplit(config.public_url or "http://127.0.0.1").hostname or ""
     if config.auth == "none":
         if not is_loopback(config.host):

@@ -28,7 +28,6 @@ from toolgate.server.protocol.errors import UsageError
 from toolgate.server.state.sealed_state import Sealer
 from toolgate.server.state.sealing_keys import SealingKeys
 from toolgate.server.state.store import Store
-from toolgate.server.state.stores import open_store
 from toolgate.server.telemetry.metrics.token import read_token
 from toolgate.tools.web.fetch import Web
 
@@ -124,12 +123,12 @@ def client_fetch_hosts(allow_private: Sequence[str], public_url: str) -> list[st
     return [host for host in allow_private if is_local and is_loopback(host)]
 
 
-def check_config(config: Config) -> None:
+def check_config(config: Config, store: Store) -> None:
     """Raise UsageError for configurations that `open_access` refuses, before the server listens."""
     if config.auth == "oauth":
         if config.clients is not None:
             clients_file.read_clients(config.clients)
-        _sign_in(config, "", open_store(config.state, config.database), Web())
+        _sign_in(config, "", store, Web())
 
 
 def describe_forgeable_header(config: Config) -> str:

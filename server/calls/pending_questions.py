@@ -102,14 +102,20 @@ class QuestionWatcher(msgspec.Struct, eq=False):
 
 
 class PendingQuestions:
-    """The questions of one server. `url` is the page that shows them, or None if there is none."""
+    """The questions of one server. `url` is the page that shows them, or None if there is none.
+    `on_answer(principal, question, action)` is called when a person has answered."""
 
-    def __init__(self, url: str | None = None, now: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        url: str | None = None,
+        now: Callable[[], float] = time.time,
+        on_answer: Callable[[str, QuestionView, str], Awaitable[None]] | None = None,
+    ) -> None:
         self.url = url
         self._now = now
         self._questions: dict[str, dict[str, PendingQuestion]] = {}  # principal → id → question, oldest first
         self._watchers: dict[str, list[QuestionWatcher]] = {}
-        self.on_answer: Callable[[str, QuestionView, str], Awaitable[None]] | None = None  # principal, question, action
+        self._on_answer = on_answer
         self._decided: OrderedDict[tuple[str, str], str] = OrderedDict()  # (principal, id) → what was decided
 
     # -- for the page, at any replica
@@ -184,8 +190,8 @@ class PendingQuestions:
         """Decide a question here, and report the answer before the page hears of it."""
         asked = self._questions.get(principal, {}).get(id)
         problem = decide()
-        if problem is None and asked is not None and self.on_answer is not None:
-            await self.on_answer(principal, asked.view, action)
+        if problem is None and asked is not None and self._on_answer is not None:
+            await self._on_answer(principal, asked.view, action)
         return problem
 
     def follow(self, principal: str) -> QuestionWatcher:

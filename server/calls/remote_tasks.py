@@ -33,7 +33,7 @@ class TaskReply(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class RemoteTasks:
-    """The tasks of all replicas, beside those that run here (`tasks`)."""
+    """The tasks of all replicas, beside those that run here: `tasks`, whose changes go to `notify`."""
 
     def __init__(self, bus: Bus, tasks: CallTasks, notifications: Notifications) -> None:
         self._bus = bus
@@ -43,7 +43,6 @@ class RemoteTasks:
         bus.mail.receive(UPDATE, self._handle)
         bus.mail.receive(CANCEL, self._handle)
         bus.topics.subscribe(CHANGES, self._receive, self._look_again)
-        tasks.notify = self.notify
 
     async def send(self, owner: str, request: TaskRequest) -> bool:
         """Have the owner carry out a request. Return False if it can't be reached, or does not run the task any more.

@@ -10,7 +10,7 @@ import contextlib
 import logging
 import secrets
 import time
-from collections.abc import Callable, Collection, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
 from functools import partial
 from typing import Any
 
@@ -68,8 +68,13 @@ class SharedQuestions(PendingQuestions):
     """The questions of this replica, and those of the others. `recent_names()` returns the replicas that live, or did
     within the lifetime of a question."""
 
-    def __init__(self, bus: Bus, recent_names: Callable[[], Collection[str]]) -> None:
-        super().__init__()
+    def __init__(
+        self,
+        bus: Bus,
+        recent_names: Callable[[], Collection[str]],
+        on_answer: Callable[[str, QuestionView, str], Awaitable[None]] | None = None,
+    ) -> None:
+        super().__init__(on_answer=on_answer)
         self._bus = bus
         self._recent_names = recent_names
         self._work: set[asyncio.Task[None]] = set()

@@ -24,6 +24,7 @@ from toolgate.tools.api.errors import ToolError, UnansweredError
 
 if TYPE_CHECKING:
     from toolgate.server.base.principal import GrantKey
+    from toolgate.server.state.store import Connection
 
 LIFETIME = 24 * 3600.0  # seconds from its creation during which a client can ask for a task: a night and some more
 LONGEST = 23 * 3600.0  # seconds of work at most, so that the result can be read for an hour
@@ -172,6 +173,9 @@ class CallTasks:
     - `serves(principal)`: whether this process may take over the principal's tasks from a dead one.
     - `now()`: seconds since the epoch.
     - `server`: digest of the options that the work depends on; only an equal server takes over its tasks.
+    - `notify(task)`: tells of a change, and returns whether a subscription was notified.
+    - `record_end`: called in the transaction that stores the end of a task.
+    - `on_read`: called with a task whose end a client has read; `on_lost`: with one whose process died.
     """
 
     def __init__(
@@ -181,16 +185,21 @@ class CallTasks:
         serves: Callable[[str], bool] = lambda principal: True,
         now: Callable[[], float] | None = None,
         server: str = "",
+        *,
+        notify: Callable[[StoredTask], bool] = lambda kept: False,
+        record_end: "Callable[[Connection, StoredTask], None] | None" = None,
+        on_read: Callable[[StoredTask], None] = lambda kept: None,
+        on_lost: Callable[[StoredTask], None] = lambda kept: None,
     ) -> None:
         self.now = now or store.now
-        self.rows = TaskRows(store, processes, lambda: self.now(), server)
+        self.rows = TaskRows(store, processes, lambda: self.now(), server, record_end)
         self.deadlines = DeadlineTimer(LONGEST)
         self.work: set[asyncio.Task[Any]] = set()
         self.is_closing = False
-        self.notify: Callable[[StoredTask], bool] = lambda kept: False  # returns whether a subscription was notified
+        self.notify = notify
         self.rerun: Callable[[CallTask, bytes], None] | None = None
-        self.on_read: Callable[[StoredTask], None] = lambda kept: None  # called with a task whose end a client has read
-        self.on_lost: Callable[[StoredTask], None] = lambda kept: None  # called with a task whose process died
+        self._on_read = on_read
+        self._on_lost = on_lost
         self._serves = serves
         self._running: dict[str, CallTask] = {}  # running, or not stored yet
         self._writes: set[asyncio.Task[None]] = set()
@@ -237,7 +246,7 @@ class CallTasks:
             held = self.find_running(principal, id) or here.get(id)  # it may have ended meanwhile
             if held is not None:
                 if not held.kept.is_live and not held.kept.read:
-                    self.on_read(held.kept)
+                    self._on_read(held.kept)
                     held.kept = replace(held.kept, read=True)
                 found[id] = held.kept
                 if not held.kept.is_live:
@@ -309,7 +318,7 @@ class CallTasks:
             held = self._running[kept.id] = CallTask(self, kept)
             if how is None or self.rerun is None:
                 await held.end("failed", LOST, encode_value({"code": InternalError.code, "message": LOST}))
-                self.on_lost(held.kept)
+                self._on_lost(held.kept)
             else:
                 log.info("running task %s again: its server process died", kept.id)
                 self.rerun(held, how)
@@ -341,7 +350,7 @@ class CallTasks:
         """Mark tasks as read by the client."""
         news = [kept for kept in seen if not kept.is_live and not kept.read]
         for kept in news:
-            self.on_read(kept)
+            self._on_read(kept)
         if news:
             self._write(self._save_read([kept.id for kept in news]))
 

@@ -13,6 +13,7 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
+from toolgate.server.app.features import open_store
 from toolgate.server.base import progress
 from toolgate.server.base.run_loop import run_interruptible
 from toolgate.server.base.text import escape_unprintable, suggest
@@ -28,7 +29,6 @@ from toolgate.server.cli.output import format_count, print_json_line, print_tabl
 from toolgate.server.cli.store_command import read_clients, read_people, refuse_other_owner
 from toolgate.server.config.load import Config
 from toolgate.server.protocol.errors import UsageError
-from toolgate.server.state.stores import open_store
 from toolgate.server.telemetry.audit import reader
 from toolgate.server.telemetry.audit.checker import AuditVerdict, EntryData
 from toolgate.server.telemetry.audit.entry import ChainKey, DamagedLineError, format_time, parse_line
@@ -286,7 +286,7 @@ def _read_names(config: Config) -> tuple[dict[str, str], dict[str, str]]:
     """Return the names of people by principal and those of clients by id, or empty dicts if they can't be read."""
 
     async def read() -> tuple[dict[str, str], dict[str, str]]:
-        async with aclosing(open_store(config.state, config.database, upgrades=False)) as store:
+        async with aclosing(open_store(config, upgrades=False)) as store:
             return await read_people(store), await read_clients(store, config.clients)
 
     try:

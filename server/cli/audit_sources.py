@@ -10,12 +10,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from toolgate.server.app.features import build_host, open_store
 from toolgate.server.base.text import describe_os_error
 from toolgate.server.config.load import Config
-from toolgate.server.config.secret_file import read_secret
 from toolgate.server.state import key_file
 from toolgate.server.state.store import StateError
-from toolgate.server.state.stores import open_keys, open_store
 from toolgate.server.telemetry.audit import chain_verifier, chains, reader
 from toolgate.server.telemetry.audit.checker import AuditVerdict, EntryData
 from toolgate.server.telemetry.audit.entry import ChainKey
@@ -93,13 +92,13 @@ class AuditRows:
 
     def __init__(self, config: Config) -> None:
         self._config = config
-        self._secret = read_secret(config)
+        host, _ = build_host(config, upgrades=False, within=WITHIN)
+        self._secret = host.secret()
         self._runner = asyncio.Runner()
         try:
-            self._store = open_store(config.state, config.database, upgrades=False, within=WITHIN)
+            self._store, self._keys = host.store(), host.keys()
         except StateError as error:
             raise AuditSourceError(str(error)) from None
-        self._keys = open_keys(self._store, self._secret)
 
     def __enter__(self) -> "AuditRows":
         return self
@@ -148,7 +147,7 @@ class AuditRows:
         seen = self.read_heads()
 
         async def work() -> None:
-            async with aclosing(open_store(self._config.state, self._config.database, upgrades=False)) as store:
+            async with aclosing(open_store(self._config, upgrades=False)) as store:
                 while True:
                     with contextlib.suppress(StateError):  # the database may be restarting
                         while rows := await store.read(partial(chains.read_after, seen=seen)):

@@ -16,6 +16,7 @@ from contextlib import aclosing, contextmanager
 from pathlib import Path
 from typing import IO
 
+from toolgate.server.app.features import open_store
 from toolgate.server.base.progress import TerminalProgress, terminal_progress
 from toolgate.server.base.text import describe_os_error, escape_unprintable
 from toolgate.server.cli.output import format_count
@@ -35,7 +36,6 @@ from toolgate.server.state.backup.restore import (
     sync_folder,
     undo_unfinished,
 )
-from toolgate.server.state.stores import open_store
 from toolgate.tools import ToolError
 from toolgate.tools.workspace.run_output import FULL
 
@@ -115,7 +115,7 @@ def _note_nodes(config: Config, manifest: Manifest) -> None:
         return
 
     async def read() -> list[str]:
-        async with aclosing(open_store(config.state, config.database, upgrades=False)) as store:
+        async with aclosing(open_store(config, upgrades=False)) as store:
             return [f"{node.name} ({node.address})" if node.address else node.name for node in await read_nodes(store)]
 
     try:

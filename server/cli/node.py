@@ -15,6 +15,7 @@ from toolgate.server.base.watch import FileChanges
 from toolgate.server.cli.readiness import notify_ready
 from toolgate.server.config.load import Config
 from toolgate.server.config.node_address import NodeAddress, name_socket, parse_node_address
+from toolgate.server.features.nodes.options import check_server_options
 from toolgate.server.node.connect import read_certificate
 from toolgate.server.node.databases import DATABASES_FILE, KnownDatabases
 from toolgate.server.node.listener import GatewayListener, SocketFile, open_listener
@@ -43,7 +44,7 @@ def serve_node(options: Config, *, listen: Sequence[str] | None, name: str | Non
     if sys.platform not in ("linux", "darwin"):
         raise UsageError(f"{sys.platform} is not supported: use Linux, macOS, or WSL on Windows")
     options.listen = choose_addresses(options, listen)
-    build.check_server_options(options)
+    check_server_options(options)
     try:
         chosen = check_node_name(name) if name is not None else None
     except ValueError as error:
@@ -92,7 +93,7 @@ async def run_node(options: Config, chosen: str | None, max_people: int) -> None
     node.max_people = max_people
     node.gone = GonePrincipals(read_databases(state))
     node.workspaces = build.build_workspaces(options, state, root, file_changes, node.note_task_end)
-    node.pages = NodePages(build.build_page_reader(options, build.build_web(options), node.workspaces))
+    node.pages = NodePages(build.build_page_reader(options, build.build_web(options)))
     node.load_meter = LoadMeter(state, root, node.workspaces, node.pages)
     node.moves = WorkspaceMoves(state, node.workspaces, is_shared=root is not None)
     node.cleaner = build.build_cleaner(options, state, root, node.list_gone, node.forget)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from toolgate.server.app.features import build_host
 from toolgate.server.auth.clients import clients_file, redirect_uris
 from toolgate.server.auth.clients.model import OAuthClient, display_name, find_client
 from toolgate.server.auth.grants import Grants
@@ -15,14 +16,12 @@ from toolgate.server.base.principal import derive_subject
 from toolgate.server.cli.output import format_count, format_time, print_table
 from toolgate.server.cli.store_command import ENDS_SOON, CommandError, with_store
 from toolgate.server.config.load import Config
-from toolgate.server.config.secret_file import read_secret
 from toolgate.server.policy.sign_in_methods import format_identity
 from toolgate.server.protocol.errors import UsageError
 from toolgate.server.state import grant_rows, people_rows
 from toolgate.server.state.people_rows import BUILT_IN
 from toolgate.server.state.sealing_keys import SealingKeys
 from toolgate.server.state.store import Store
-from toolgate.server.state.stores import open_keys
 
 if TYPE_CHECKING:
     from toolgate.server.state.store import Connection
@@ -177,7 +176,7 @@ async def rotate_key(store: Store, config: Config, *, drop_old: bool) -> None:
     from toolgate.server.auth.tokens.signing_keys import KEEP, SigningKeys  # start-up
     from toolgate.server.state.sealed_state import Sealer
 
-    keys = open_keys(store, read_secret(config))
+    keys = build_host(config)[0].keys()
     await keys.load()
     if drop_old:  # until it is removed below, a running server can open what it seals
         await keys.rotate("signing", KEEP, at_once=True)

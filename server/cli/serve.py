@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from toolgate.server import VERSION
 from toolgate.server.app.app import App
-from toolgate.server.app.build import find_deployment
 from toolgate.server.base import run_loop
 from toolgate.server.config.load import Config
 from toolgate.server.protocol.errors import UsageError
@@ -81,7 +80,7 @@ def _run_loop(options: Config, banner: "Banner | None") -> None:
         notify_ready(options.socket_variables, public_url)
 
     async def serve_http() -> None:
-        await App(options, await find_deployment(options)).serve_http(announce)
+        await App(options).serve_http(announce)
 
     async def serve_stdio() -> None:
         await App(options).serve_stdio(source, sink)

@@ -9,12 +9,12 @@ from contextlib import aclosing, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Concatenate, ParamSpec
 
+from toolgate.server.app.features import open_store
 from toolgate.server.config import load
 from toolgate.server.config.load import Config
 from toolgate.server.protocol.errors import UsageError
 from toolgate.server.state import lock
 from toolgate.server.state.store import StateVersionError, Store
-from toolgate.server.state.stores import open_store
 from toolgate.tools import ToolError
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def with_store(*, upgrades: bool = True) -> Callable[[Action[P]], Callable[Conca
     def to_command(action: Action[P]) -> Callable[Concatenate[Config, P], int]:
         def command(config: Config, /, *args: P.args, **kwargs: P.kwargs) -> int:
             async def work() -> None:
-                async with aclosing(open_store(config.state, config.database, upgrades=upgrades)) as store:
+                async with aclosing(open_store(config, upgrades=upgrades)) as store:
                     await action(store, config, *args, **kwargs)
 
             from toolgate.server.auth.login.accounts import SignInError

@@ -36,6 +36,7 @@ class EventService:
 
     keys: the server's keys
     serves: whether this process serves a principal
+    prepare: brings a principal's workspace to where it is looked at, with nodes
     heartbeat: seconds between two heartbeats of a stream
     now: seconds since the epoch
     """
@@ -48,6 +49,7 @@ class EventService:
         serves: Callable[[str], bool],
         limits: EventLimits | None = None,
         *,
+        prepare: Callable[[str], Awaitable[None]] | None = None,
         heartbeat: float = HEARTBEAT,
         now: Callable[[], float] | None = None,
     ) -> None:
@@ -61,7 +63,7 @@ class EventService:
         self.streams = EventStreams(self.log, self.cursors, heartbeat)
         self.sources = EventSources(self.log)
         self.ends = CommandEnds(self.log, workspaces, serves)
-        self.watchers = EventWatchers(self.log, workspaces.get_or_open, workspaces.watch_path, serves)
+        self.watchers = EventWatchers(self.log, workspaces.get_or_open, workspaces.watch_path, serves, prepare)
 
     def open_webhooks(
         self,

@@ -45,6 +45,7 @@ class EventWatchers:
     open_workspace: returns the workspace of a principal
     watch_path: yields at each change of a principal's file or folder
     serves: whether this process serves a principal
+    prepare: what comes before a workspace is opened, where workspaces are at nodes
     """
 
     def __init__(
@@ -53,8 +54,9 @@ class EventWatchers:
         open_workspace: Callable[[str], Workspace],
         watch_path: Callable[[str, Path], AsyncIterator[object]],
         serves: Callable[[str], bool],
+        prepare: Callable[[str], Awaitable[None]] | None = None,
     ) -> None:
-        self.prepare: Callable[[str], Awaitable[None]] | None = None  # where workspaces are at nodes
+        self._prepare = prepare
         self._log = events
         self._open_workspace = open_workspace
         self._watch_path = watch_path
@@ -74,8 +76,8 @@ class EventWatchers:
         if own >= MAX_OWN_WATCHERS or len(self._tasks) >= MAX_WATCHERS:
             message = f"more than {MAX_OWN_WATCHERS} files and patterns are watched"
             raise EventError("ResourceExhausted", message, limit="watchers", max=MAX_OWN_WATCHERS)
-        if self.prepare is not None:
-            await self.prepare(wanted.principal)
+        if self._prepare is not None:
+            await self._prepare(wanted.principal)
         if wanted.type == types.files_changed.name:
             await self._check_path(wanted)
         await self._start(wanted)

@@ -6,7 +6,7 @@
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakValueDictionary
 
 import msgspec
@@ -15,6 +15,7 @@ from toolgate.server.auth.scopes import needed_scopes
 from toolgate.server.calls.client import NoClient
 from toolgate.server.calls.observers import Observers
 from toolgate.server.calls.pending_questions import PendingQuestions
+from toolgate.server.calls.sharing import NoticeSharing, TaskSharing
 from toolgate.server.calls.tasks import CallTasks
 from toolgate.server.events.service import EventService
 from toolgate.server.policy.call_policy import CallPolicy
@@ -32,10 +33,6 @@ from toolgate.tools.api.resource import Resource
 from toolgate.tools.api.services import CallerState, Services, Settings
 from toolgate.tools.workspace.workspace import WorkspaceUnreachableError
 
-if TYPE_CHECKING:
-    from toolgate.server.calls.remote_tasks import RemoteTasks
-    from toolgate.server.calls.shared_notices import SharedNotices
-
 Method = Callable[[Call], Any]
 
 MAX_PRINCIPALS = 1_000  # whose services are held without a call: a server meets any number of people
@@ -49,15 +46,21 @@ class ServicePool:
 
     `create(principal, state, notices)` makes Services: one per session, or one per principal without a session.
     `find_state(principal)` returns the state of a principal's commands, as it was stored.
+    `share_notices(principal, notices)` shares a principal's notices with other servers.
 
     The principals that called last keep their services. Others keep them while a call or a watch uses them, or their
     working directory is not stored.
     """
 
-    def __init__(self, create: Callable[[str, CallerState, Notices], Services]) -> None:
-        self.find_state: Callable[[str], CallerState] = lambda principal: CallerState()
-        self.share_notices: Callable[[str, Notices], None] | None = None  # with other replicas
+    def __init__(
+        self,
+        create: Callable[[str, CallerState, Notices], Services],
+        find_state: Callable[[str], CallerState] = lambda principal: CallerState(),
+        share_notices: Callable[[str, Notices], None] | None = None,
+    ) -> None:
         self._create = create
+        self._find_state = find_state
+        self._share_notices = share_notices
         self._notices: dict[str, Notices] = {}
         self._max_notices = 2 * MAX_PRINCIPALS  # before those that are not used are dropped
         self._of_principals: dict[str, Services] = {}  # of the stateless era, the latest call last
@@ -68,8 +71,8 @@ class ServicePool:
         held = self._notices.get(principal)
         if held is None:
             held = self._notices[principal] = Notices()
-            if self.share_notices is not None:
-                self.share_notices(principal, held)
+            if self._share_notices is not None:
+                self._share_notices(principal, held)
             if len(self._notices) > self._max_notices:
                 self._trim_notices(principal)
         return held
@@ -92,7 +95,7 @@ class ServicePool:
         """Return the principal's own services."""
         held = self._of_principals.pop(principal, None) or self._in_use.pop(principal, None)
         if held is None:
-            held = self._create(principal, self.find_state(principal), self.notices(principal))
+            held = self._create(principal, self._find_state(principal), self.notices(principal))
         self._of_principals[principal] = held
         if len(self._of_principals) > MAX_PRINCIPALS:
             self._trim_principals()
@@ -153,8 +156,8 @@ class Server(msgspec.Struct, eq=False, dict=True):
     call_tasks: CallTasks
     events: EventService
     policy: CallPolicy = msgspec.field(default_factory=CallPolicy)
-    shared_notices: "SharedNotices | None" = None  # with the other replicas
-    remote_tasks: "RemoteTasks | None" = None  # of the other replicas
+    shared_notices: NoticeSharing | None = None  # where other servers answer for this one
+    remote_tasks: TaskSharing | None = None
     observers: Observers = msgspec.field(default_factory=Observers)  # of each tools/call
     questions: PendingQuestions = msgspec.field(default_factory=PendingQuestions)  # on the server's page
     notifications: Notifications = msgspec.field(default_factory=Notifications)
@@ -173,7 +176,6 @@ class Server(msgspec.Struct, eq=False, dict=True):
     def __post_init__(self) -> None:
         self.deadlines = DeadlineTimer(self.call_timeout)
         self.updates = ResourceUpdates(self._watch, WorkspaceUnreachableError)
-        self.call_tasks.notify = self.notifications.notify_task
 
     def identity(self, revision: Revision) -> dict[str, Any]:
         """Return the server's `Implementation` for `revision`: the same object each time."""

@@ -6,7 +6,7 @@ Every id is looked up among the principal's own objects only.
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -21,6 +21,7 @@ from toolgate.server.state.callbacks import CallbackStore
 from toolgate.server.state.store import Store
 from toolgate.server.state.todos import TodoOutline, TodoStore
 from toolgate.server.telemetry.audit.checker import EntryData
+from toolgate.server.telemetry.audit.store import EntryReader
 from toolgate.server.telemetry.recent_calls import MAX_CALLS, RecentCall, RecentCalls
 from toolgate.server.workspaces.workspaces import Workspaces
 from toolgate.tools.api.errors import ToolError
@@ -46,14 +47,6 @@ PACE = 0.3  # seconds between two pieces of output: people read no faster
 OUTPUT_WAIT = 600.0  # seconds: the longest wait for output
 RETRY = 2.0  # seconds between two tries to read output from a node that can't be reached
 UNREACHABLE = "The machine that runs your commands can’t be reached. They may still be running."  # for people
-
-
-class EntryReader(Protocol):
-    """The audit log, for one principal."""
-
-    async def read(self, principal: str, most: int) -> list[EntryData]:
-        """Return at most `most` valid entries, newest first. Raises OSError."""
-        ...
 
 
 class RunsUnreachableError(Exception):

@@ -62,7 +62,7 @@ class CallRateLimiter:
     limit. `now` is in seconds and never set back."""
 
     def __init__(self, most: Mapping[str, int], now: Callable[[], float] = time.monotonic) -> None:
-        self._most = {scope: limit for scope, limit in most.items() if limit}
+        self.most = {scope: limit for scope, limit in most.items() if limit}
         self._now = now
         self._minutes: dict[tuple[str, str], SlidingWindow] = {}  # by principal and scope, for recent callers
         self._swept = now()
@@ -76,10 +76,10 @@ class CallRateLimiter:
         now = self._now()
         self._sweep(now)
         held = list(self._windows_of(principal, scope))
-        waits = [(minute.wait(now, self._most[key]), key) for key, minute in held]
+        waits = [(minute.wait(now, self.most[key]), key) for key, minute in held]
         wait, key = max(waits, default=(0, ANY))
         if wait:
-            return format_refusal(key, self._most, wait)
+            return format_refusal(key, self.most, wait)
         for _, minute in held:
             minute.add(now)
         return None
@@ -90,7 +90,7 @@ class CallRateLimiter:
 
     def _windows_of(self, principal: str, scope: str) -> Iterator[tuple[str, SlidingWindow]]:
         for key in (ANY, scope) if scope else (ANY,):
-            if key not in self._most:
+            if key not in self.most:
                 continue
             minute = self._minutes.get((principal, key))
             if minute is None:

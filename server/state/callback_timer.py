@@ -32,6 +32,7 @@ class CallbackTimer:
     serves: whether a principal can come back to this process; its callbacks are taken over from a dead one
     now: seconds since the epoch
     processes: those that share the state; None: those with the same state folder
+    record: called in the transaction that fires a callback, with the firing's number
     """
 
     def __init__(
@@ -41,13 +42,14 @@ class CallbackTimer:
         serves: Callable[[str], bool] = serves_everyone,
         now: Callable[[], float] | None = None,
         processes: LiveProcesses | None = None,
+        record: RecordFiring | None = None,
     ) -> None:
         self.store = store
         self.deliver = deliver
         self.now = now or store.now
         self.processes = processes or store.open_processes()
         self._due = DueCallbacks(store, self.processes, serves, self.now)
-        self.record: RecordFiring | None = None  # called in the transaction that fires, with the firing's number
+        self._record = record
         self._changed = asyncio.Event()
         self._changes: dict[str, asyncio.Future[None]] = {}  # principal → those who wait for one
         self._task: asyncio.Task[None] | None = None
@@ -101,7 +103,7 @@ class CallbackTimer:
 
     async def fire_due(self) -> float:
         """Fire what is due now, and return the seconds until the next run."""
-        firings, soonest = await self._due.claim(self.record)
+        firings, soonest = await self._due.claim(self._record)
         for firing in firings:
             await self._fire(firing)
         if firings and soonest == float("inf"):

@@ -34,6 +34,18 @@ class LiveProcesses(Protocol):
         ...
 
 
+class ReplicaLocks(Protocol):
+    """The locks that living replicas hold, each under its name."""
+
+    async def hold(self) -> None:
+        """Hold this replica's until cancelled."""
+        ...
+
+    async def find_released(self, names: Iterable[str]) -> frozenset[str]:
+        """Return those that held theirs once, and do not now."""
+        ...
+
+
 class ProcessRegistry:
     """One file for each process in `folder`. `own_name` is called in transactions only: not safe for two at once."""
 

@@ -7,9 +7,9 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Protocol
 
 from toolgate.server.base.bus.bus import BusUnreachableError, Replica
+from toolgate.server.state.live_processes import ReplicaLocks
 from toolgate.server.state.store import StateError
 
 INTERVAL = 1.0  # seconds between two looks: with the lease of 3, a death is seen within 5
@@ -18,18 +18,10 @@ RECENT = 1_200.0  # seconds: as long as anything waits that a dead replica left 
 log = logging.getLogger(__name__)
 
 
-class Locks(Protocol):
-    """The locks of the replicas: `ReplicaLock`."""
-
-    async def hold(self) -> None: ...
-
-    async def find_released(self, names: Iterable[str]) -> frozenset[str]: ...
-
-
 class ReplicaProcesses:
     """The replicas of one bus, as `LiveProcesses`. `locks` is None without PostgreSQL."""
 
-    def __init__(self, replica: Replica, locks: Locks | None = None) -> None:
+    def __init__(self, replica: Replica, locks: ReplicaLocks | None = None) -> None:
         self._replica = replica
         self._locks = locks
         self.on_living: Callable[[frozenset[str]], None] = lambda names: None  # called with those alive at each look

@@ -30,14 +30,22 @@ class TaskRows:
 
     now: seconds since the epoch
     server: digest of the options a task depends on; a process with another one would give other outcomes
+    record_end: called in the transaction that stores the end of a task
     """
 
-    def __init__(self, store: Store, processes: LiveProcesses, now: Callable[[], float], server: str) -> None:
+    def __init__(
+        self,
+        store: Store,
+        processes: LiveProcesses,
+        now: Callable[[], float],
+        server: str,
+        record_end: "Callable[[tables.Connection, StoredTask], None] | None" = None,
+    ) -> None:
         self.store = store
         self.processes = processes
         self.now = now
         self.server = server
-        self.record_end: Callable[[tables.Connection, StoredTask], None] | None = None  # called as it is stored
+        self._record_end = record_end
 
     @property
     def is_empty(self) -> bool:
@@ -83,8 +91,8 @@ class TaskRows:
             changed = connection.execute(table.update().where(this).values({**_to_row(written), "again": None}))
             if changed.rowcount != 1:
                 return None
-            if not written.is_live and self.record_end is not None:
-                self.record_end(connection, written)
+            if not written.is_live and self._record_end is not None:
+                self._record_end(connection, written)
             return written
 
         return await self.store.transact(save, alone="tasks")

@@ -1,24 +1,19 @@
 """Build the configured telemetry: audit log, traces; over HTTP metrics and recent calls. Imports no other."""
 
+import asyncio
 import logging
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from toolgate.server.calls.observers import Observer, Observers
 from toolgate.server.config.load import Config
 from toolgate.server.protocol.errors import UsageError
 from toolgate.server.state import key_check
-from toolgate.server.state.sealing_keys import SealingKeys
-from toolgate.server.state.store import Store
+from toolgate.server.telemetry.audit.store import AuditStore, EntryReader
 from toolgate.server.telemetry.recent_calls import RecentCalls
-from toolgate.server.workspaces.workspaces import Workspaces
 from toolgate.tools.api.registry import Registry
 
 if TYPE_CHECKING:
-    from toolgate.server.base.bus.bus import Bus
-    from toolgate.server.telemetry.audit.chain_reader import OwnRows
-    from toolgate.server.telemetry.audit.reader import OwnEntries
     from toolgate.server.telemetry.audit.recorder import AuditRecorder
     from toolgate.server.telemetry.metrics.collector import Metrics
     from toolgate.server.telemetry.traces import Traces
@@ -27,27 +22,33 @@ log = logging.getLogger("toolgate.traces")
 
 
 class Telemetry:
-    """`sandboxed` is whether commands run in a sandbox; `registry()` returns what is served. A part that is not
-    configured is None. The audit log is in files, or in the `shared` database under one of its keys. With `bus` the
-    pages of all replicas show the calls of all. Raises UsageError if the audit log can't be written."""
+    """What observes the calls of one server. A part that is not configured is None.
+
+    audit_store: where the audit log is
+    is_sandboxed: whether commands run in a sandbox
+    sandbox_level: returns the level of a principal's commands
+    registry: returns what is served
+    recent_calls: the calls that the first page shows, or None over stdio
+
+    Raises UsageError if the audit log can't be written.
+    """
 
     def __init__(
         self,
         config: Config,
-        state: Path,
-        workspaces: Workspaces,
+        audit_store: AuditStore,
         *,
-        sandboxed: bool,
+        is_sandboxed: bool,
+        sandbox_level: Callable[[str], str | None],
         registry: Callable[[], Registry],
-        shared: tuple[Store, SealingKeys] | None = None,
-        bus: "Bus | None" = None,
+        recent_calls: RecentCalls | None,
     ) -> None:
-        self._state = state
-        self._shared = shared
-        self._audit = _open_audit(config, state, workspaces, sandboxed, shared)
+        self._audit_store = audit_store
+        self._audit = _open_audit(config, audit_store, sandbox_level, is_sandboxed=is_sandboxed)
         self.traces = _open_traces(config, registry)
         self.metrics = _create_metrics(registry) if config.is_remote else None
-        self.recent_calls = _create_recent_calls(bus) if config.is_remote else None
+        self.recent_calls = recent_calls
+        self._flush: asyncio.Future[None] | None = None
 
     def observers(self) -> Observers:
         """Return the observers of each call."""
@@ -56,23 +57,19 @@ class Telemetry:
         prepare = self._audit.prepare if self._audit is not None else None
         return Observers([observer for observer in observers if observer is not None], prepare)
 
-    def own_entries(self) -> "OwnEntries | OwnRows | None":
+    def own_entries(self) -> EntryReader | None:
         """Return the reader of the audit log; None if there is no log."""
-        if self._audit is None:
-            return None
-        if self._shared is not None:
-            from toolgate.server.telemetry.audit import chain_reader, chains  # start-up: only with --database
+        return None if self._audit is None else self._audit_store.open_reader()
 
-            store, keys = self._shared
-            return chain_reader.OwnRows(store, keys.find(chains.KEY))
-        from toolgate.server.telemetry.audit.reader import OwnEntries  # start-up: HTTP only
-
-        return OwnEntries(self._state)
-
-    async def flush_traces(self) -> None:
-        """Send the remaining traces, which may take seconds."""
+    def begin_flush(self) -> None:
+        """Begin to send the remaining traces, which may take seconds."""
         if self.traces is not None:
-            await self.traces.close()
+            self._flush = asyncio.ensure_future(self.traces.close())
+
+    async def wait_for_traces(self) -> None:
+        """Wait until `begin_flush` has sent them."""
+        if self._flush is not None:
+            await self._flush
 
     async def aclose(self) -> None:
         """Close the audit log: no call follows."""
@@ -81,20 +78,16 @@ class Telemetry:
 
 
 def _open_audit(
-    config: Config,
-    state: Path,
-    workspaces: Workspaces,
-    sandboxed: bool,
-    shared: tuple[Store, SealingKeys] | None,
+    config: Config, store: AuditStore, sandbox_level: Callable[[str], str | None], *, is_sandboxed: bool
 ) -> "AuditRecorder | None":
     """Open the log as --audit says; by default over HTTP, and if commands run in a sandbox."""
-    level = config.audit or ("on" if config.is_remote or sandboxed else "off")
+    level = config.audit or ("on" if config.is_remote or is_sandboxed else "off")
     if level == "off":
         return None
     from toolgate.server.telemetry.audit import recorder  # start-up: over stdio it is mostly off
 
     try:
-        return recorder.open_recorder(state, level, workspaces.sandbox_level, shared)
+        return recorder.create_recorder(store.open_log(), level, sandbox_level)
     except OSError as error:
         reason = f"{error.filename} can't be written: {error.strerror}" if error.strerror else str(error)
         raise UsageError(f"--audit: {reason}: {key_check.OTHERS['audit']}") from None
@@ -126,11 +119,3 @@ def _create_metrics(registry: Callable[[], Registry]) -> "Metrics":
     from toolgate.server.telemetry.metrics.collector import Metrics  # start-up: HTTP only
 
     return Metrics(lambda: registry().tools)
-
-
-def _create_recent_calls(bus: "Bus | None") -> RecentCalls:
-    if bus is None:
-        return RecentCalls()
-    from toolgate.server.telemetry.shared_calls import SharedCalls  # start-up: only replicas have it
-
-    return SharedCalls(bus)

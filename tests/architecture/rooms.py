@@ -61,6 +61,10 @@ ORDER = (
     "transports/web",
     "server/client_config",
     "server/app",
+    "server/features",
+    "server/features/postgres",
+    "server/features/replicas",
+    "server/features/nodes",
     "server/cli",
     "server/__main__.py",
 )

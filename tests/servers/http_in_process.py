@@ -202,11 +202,11 @@ async def inside(
     flags = {"http": "true", "auth": "none", "state": str(folder / "state"), "plugins": plugins, "sandbox": "none"}
     options = load.load({**flags, "browser": "none"})
     app = App(options)
-    await app.plugins.reload(PATIENCE)
-    records = SessionRecords(app.store, app.clock.processes, "", now) if remembers else None
-    take_up = partial(lifecycle.resume_session, app.server)
+    await app.host.served().plugins.reload(PATIENCE)
+    records = SessionRecords(app.host.store(), app.host.clock().processes, "", now) if remembers else None
+    take_up = partial(lifecycle.resume_session, app.host.server())
     sessions = Sessions(
-        app.server.close_session,
+        app.host.server().close_session,
         idle=idle,
         limit=most,
         per_owner=each,
@@ -216,17 +216,17 @@ async def inside(
         note_interval=note,
     )
     await sessions.recall()
-    budgets = shared or create_budgets(app.dispatcher.answers)
+    budgets = shared or create_budgets(app.host.dispatcher().answers)
     streamable = StreamableHttpTransport(
-        TransportServices(HTTP_TRANSPORTS[0], app.dispatcher, sessions, budgets, now=now), pulse=pulse, **limits
+        TransportServices(HTTP_TRANSPORTS[0], app.host.dispatcher(), sessions, budgets, now=now), pulse=pulse, **limits
     )
-    sse_sessions = Sessions(app.server.close_session)
+    sse_sessions = Sessions(app.host.server().close_session)
     before = asyncio.all_tasks()
     try:
         yield Inside(
             app,
             streamable,
-            SseTransport(TransportServices(HTTP_TRANSPORTS[1], app.dispatcher, sse_sessions, budgets)),
+            SseTransport(TransportServices(HTTP_TRANSPORTS[1], app.host.dispatcher(), sse_sessions, budgets)),
             sessions,
         )
     finally:

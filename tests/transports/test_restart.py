@@ -662,7 +662,7 @@ def test_last_uses_are_stored_at_intervals_and_no_call_writes(tmp_path: Path) ->
     async def body(here: Inside) -> None:
         session = await here.session()
         before = rows(tmp_path / "state", "SELECT seen_at, details FROM session")
-        here.app.store.close()  # from now on a write would be refused
+        here.app.host.store().close()  # from now on a write would be refused
         for _ in range(3):
             await here.call(session, 1, "climb").messages()
         assert rows(tmp_path / "state", "SELECT seen_at, details FROM session") == before
@@ -750,7 +750,7 @@ def test_the_end_waits_for_a_request_whose_session_is_being_resumed(tmp_path: Pa
 
     async def second(here: Inside) -> None:
         gate = threading.Event()
-        held = asyncio.ensure_future(here.app.store.transact(lambda _: gate.wait(PATIENCE)))
+        held = asyncio.ensure_future(here.app.host.store().transact(lambda _: gate.wait(PATIENCE)))
         asked = here.ask("POST", message("ping"), mcp_session_id=session)
         async with asyncio.timeout(PATIENCE):
             while not here.streamable.running:

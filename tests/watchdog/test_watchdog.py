@@ -7,7 +7,8 @@ import pytest
 
 from tests.watchdog import watched_output, worst
 from tests.watchdog.watch import Ask, Watched, opened_sse, watched_site
-from toolgate.server.app import App, builtin_tools
+from toolgate.server.app import builtin_tools
+from toolgate.server.app.app import App
 from toolgate.server.config import load
 
 TOOLS = {tool.name: tool for tool in builtin_tools.TOOLS}
@@ -45,8 +46,8 @@ def test_no_document_or_file_holds_the_loop(watched: Watched) -> None:
 
 def test_every_method_has_its_worst_case(tmp_path: Path) -> None:
     app = App(load.load({"state": str(tmp_path)}, {"HOME": str(tmp_path)}))
-    app.store.close()
-    assert set(app.dispatcher._methods) == set(worst.MESSAGES)
+    app.host.store().close()
+    assert set(app.host.dispatcher()._methods) == set(worst.MESSAGES)
 
 
 @pytest.mark.parametrize("method", worst.MESSAGES)

@@ -9,7 +9,6 @@ from functools import partial
 from typing import Any
 
 from toolgate.server import VERSION
-from toolgate.server.app import build
 from toolgate.server.base import progress
 from toolgate.server.cli.doctor import (
     installation,
@@ -26,6 +25,7 @@ from toolgate.server.cli.doctor import (
 from toolgate.server.cli.doctor.report import CheckFinding, CheckRow, run_checks
 from toolgate.server.cli.style import choose_style
 from toolgate.server.config.load import Config
+from toolgate.server.features.nodes.options import check_server_options
 
 
 async def check(config: Config, *, url: str | None, json: bool) -> int:
@@ -58,7 +58,7 @@ async def check_node(config: Config, *, listen: Sequence[str] | None, json: bool
     from toolgate.server.cli.node import choose_addresses  # start-up
 
     config.listen = choose_addresses(config, listen)
-    build.check_server_options(config)
+    check_server_options(config)
     rows = [(name, partial(look, config), ()) for name, look in NODE_CHECKS.items()]
     return await _run(
         config, rows, {"toolgate": VERSION, "node": " and ".join(map(str, config.listen))} if json else None

@@ -67,12 +67,12 @@ async def _check_node(config: Config, address: NodeAddress) -> CheckFinding:
 
 async def _check_name(config: Config, address: NodeAddress, name: str) -> None:
     """Raise CheckError if the node's name is that of the node at another of the server's addresses."""
+    from toolgate.server.app.features import open_store
     from toolgate.server.state import node_rows  # start-up
     from toolgate.server.state.store import StateError
-    from toolgate.server.state.stores import open_store
 
     addresses = {str(each) for each in config.node}
-    async with aclosing(open_store(config.state, config.database, upgrades=False)) as store:
+    async with aclosing(open_store(config, upgrades=False)) as store:
         try:
             find = partial(node_rows.find_holder, name=name, addresses=addresses)
             holder = None if store.is_empty() else await store.read(find)

@@ -44,17 +44,17 @@ def replica_checks(config: Config) -> list[CheckRow]:
 
 async def secret(config: Config) -> CheckFinding:
     """Check that --secret opens the keys in PostgreSQL."""
+    from toolgate.server.app.features import open_store
     from toolgate.server.config.secret_file import read_secret  # start-up
     from toolgate.server.state.errors import StateError
     from toolgate.server.state.key_table import KeyTable
     from toolgate.server.state.sealing_keys import SEALED, has_keys
-    from toolgate.server.state.stores import open_store
 
     try:
         key = read_secret(config)
     except UsageError as error:
         raise CheckError(str(error), "correct it: the server refuses to start with it") from None
-    async with aclosing(open_store(config.state, config.database, upgrades=False)) as store:
+    async with aclosing(open_store(config, upgrades=False)) as store:
         try:
             is_sealed = await store.read(has_keys)
         except StateError as error:  # there are no tables of this version
@@ -94,11 +94,11 @@ async def _read_deployment(config: Config) -> str | None:
     """Return the id of the servers on this database, or None. The check of the database says why it can't be read."""
     if config.database is None:
         return None
+    from toolgate.server.app.features import open_store
     from toolgate.server.state.deployment import read_deployment  # start-up
     from toolgate.server.state.errors import StateError
-    from toolgate.server.state.stores import open_store
 
-    async with aclosing(open_store(config.state, config.database, upgrades=False)) as store:
+    async with aclosing(open_store(config, upgrades=False)) as store:
         with suppress(StateError):
             return await store.read(read_deployment)
     return None

@@ -116,12 +116,12 @@ async def options(config: Config) -> str:
     """Check for options that a start would refuse."""
     if not config.is_remote:
         return "for stdio; add -t or -s and your other options to check those"
-    from toolgate.server.app import build, http_checks  # start-up
+    from toolgate.server.app import http_checks  # start-up
+    from toolgate.server.app.features import check_options
 
     try:
         http_checks.check_http(config)
-        if config.node:
-            build.check_node_options(config)
+        check_options(config)
     except UsageError as error:
         raise CheckError(str(error), "change the option that is named") from None
     return "a server can start with them"

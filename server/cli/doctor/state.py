@@ -56,15 +56,15 @@ async def _read_newest_key(config: Config) -> tuple[tuple[str, str, float] | Non
 
     Raises StateError, and CheckError for another secret.
     """
+    from toolgate.server.app.features import open_store
     from toolgate.server.config.secret_file import read_secret  # start-up
     from toolgate.server.state import key_rows
     from toolgate.server.state.errors import StateError
     from toolgate.server.state.key_table import KeyTable
-    from toolgate.server.state.stores import open_store
 
     if config.database is None:
         return await asyncio.to_thread(key_rows.read_newest_key, config.state / "state.db"), None
-    async with aclosing(open_store(config.state, config.database, upgrades=False)) as store:
+    async with aclosing(open_store(config, upgrades=False)) as store:
         row = next(iter(await store.read(key_rows.list_keys)), None)
         if row is None:
             return None, None

@@ -68,15 +68,15 @@ async def rules(config: Config) -> CheckFinding:
         raise CheckSkippedError("none are configured")
     from toolgate.server.app import build as parts
     from toolgate.server.app import builtin_tools  # start-up
+    from toolgate.server.app.features import open_store
     from toolgate.server.policy.rule_check import RuleCheck
     from toolgate.server.state.store import StateError
-    from toolgate.server.state.stores import open_store
     from toolgate.tools.api.registry import Registry
     from toolgate.tools.builtin.skills.skills import Skills
 
     rules = parts.build_rules(config)
     try:
-        async with aclosing(open_store(config.state, config.database, upgrades=False)) as store:
+        async with aclosing(open_store(config, upgrades=False)) as store:
             callers = await parts.list_callers(config, store, rules)
     except StateError as error:
         raise CheckSkippedError(str(error)) from None

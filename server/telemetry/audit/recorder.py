@@ -3,7 +3,6 @@
 import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
@@ -14,10 +13,7 @@ from toolgate.server.protocol.messages import Request, replace_surrogates
 from toolgate.server.protocol.request_meta import client_name
 from toolgate.server.protocol.session import Call, short_hash
 from toolgate.server.protocol.task import StoredTask
-from toolgate.server.state.sealing_keys import SealingKeys
-from toolgate.server.state.store import Store
 from toolgate.server.telemetry.audit.entry import AuditEntry
-from toolgate.server.telemetry.audit.log import AuditLog
 from toolgate.tools.api.content import Audio, Content, EmbeddedResource, Image, Output, Text
 from toolgate.tools.api.schema import measure
 
@@ -148,25 +144,13 @@ class AuditRecorder:
         )
 
 
-def open_recorder(
-    state: Path,
-    level: str,
-    sandbox: Callable[[str], str | None],
-    shared: tuple[Store, SealingKeys] | None = None,
-) -> AuditRecorder:
-    """Return the recorder into STATE/audit, or into a `shared` database; `level` is "on" or "full". Raises OSError."""
-    log = AuditLog(state / "audit", state / "keys" / "audit") if shared is None else _open_database_log(*shared)
+def create_recorder(log: EntryLog, level: str, sandbox: Callable[[str], str | None]) -> AuditRecorder:
+    """Return the recorder into `log`; `level` is "on" or "full"."""
     if level != "full":
         return AuditRecorder(log, sandbox)
     from toolgate.server.telemetry.audit.redaction import redact  # start-up: its expressions are compiled
 
     return AuditRecorder(log, sandbox, redact)
-
-
-def _open_database_log(store: Store, keys: SealingKeys) -> EntryLog:
-    from toolgate.server.telemetry.audit import chains, database_log  # start-up: only servers with --database have it
-
-    return database_log.DatabaseLog(store, keys.find(chains.KEY))
 
 
 def is_large(arguments: Any) -> bool:

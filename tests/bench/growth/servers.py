@@ -43,7 +43,7 @@ async def ask(served: Inside, method: str, **params: Any) -> Any:
 
 
 async def serve(served: Inside, registry: Registry) -> None:
-    served.app.server.swap_registry(registry)
+    served.app.host.server().swap_registry(registry)
 
 
 @contextmanager

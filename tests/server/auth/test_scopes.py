@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from toolgate.server.app import App, builtin_tools
+from toolgate.server.app import builtin_tools
+from toolgate.server.app.app import App
 from toolgate.server.auth import scopes
 from toolgate.server.auth.scopes import (
     PLUGINS,
@@ -100,13 +101,13 @@ def served() -> App:
     """Return an application that serves REGISTRY."""
     with TemporaryDirectory() as state:
         app = App(load.load({"state": state}, {"HOME": state}))
-        app.store.close()
-        app.server.registry = REGISTRY
+        app.host.store().close()
+        app.host.server().registry = REGISTRY
         return app
 
 
 def dispatcher() -> Dispatcher:
-    return served().dispatcher
+    return served().host.dispatcher()
 
 
 def wants(method: str, **params: Any) -> set[str]:
@@ -187,7 +188,7 @@ def test_a_completion_needs_what_it_completes_for() -> None:
 
 
 def test_who_has_all_needed_scopes_lacks_none_for_any_message() -> None:
-    server = served().server
+    server = served().host.server()
     every = server.needed_scopes()
     assert server.needed_scopes() is every
     methods = dispatcher()._methods

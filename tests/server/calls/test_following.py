@@ -135,13 +135,13 @@ def test_a_task_too_many_is_no_task_and_a_revoked_grant_ends_no_command(
     monkeypatch.setattr(task_rows, "MAX_LIVE", 1)
 
     async def body(held: Inside) -> None:
-        held.app.server.wake_clients = frozenset("*")
+        held.app.host.server().wake_clients = frozenset("*")
         id = await created_inside(held, "BackgroundBash", command="sleep 86417")
         second = await ask(held, "tools/call", name="BackgroundBash", arguments={"command": "sleep 86417"})
         assert second["result"]["structuredContent"]["task_id"] == 2
-        task = held.app.call_tasks.find_running(named("ada"), id)
+        task = held.app.host.call_tasks().find_running(named("ada"), id)
         assert task is not None
-        await held.app.call_tasks.cancel(task, "withdrawn")
+        await held.app.host.call_tasks().cancel(task, "withdrawn")
         listed = await ask(held, "tools/call", name="ListBgTasks", arguments={})
         assert [row["status"] for row in listed["result"]["structuredContent"]["tasks"]] == ["running", "running"]
 

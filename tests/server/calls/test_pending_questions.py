@@ -38,7 +38,7 @@ class Page:
 
     def __init__(self, held: Inside) -> None:
         self.held = held
-        self.questions = held.app.server.questions
+        self.questions = held.app.host.server().questions
         self.questions.url = URL
 
     async def asked(self, principal: str = ADA) -> QuestionView:
@@ -83,7 +83,7 @@ def on_page(folder: Path, body: Callable[[Page], Awaitable[None]]) -> None:
     async def bounded() -> None:
         async with inside(folder) as held, asyncio.timeout(PATIENCE * 2):
             await body(Page(held))
-            assert held.app.server.questions.waiting(ADA) == []
+            assert held.app.host.server().questions.waiting(ADA) == []
 
     asyncio.run(bounded())
 
@@ -175,7 +175,7 @@ def test_an_approval_on_the_page_is_for_one_call_with_its_very_arguments(tmp_pat
     run = {"command": "echo run >> runs; echo done \N{RIGHT-TO-LEFT OVERRIDE}"}
 
     async def body(page: Page) -> None:
-        page.held.app.server.policy.rules = Rules(approve=parse_rules(["Bash", "ask"]))
+        page.held.app.host.server().policy.rules = Rules(approve=parse_rules(["Bash", "ask"]))
         assert "takes a person's approval, and was not run" in await page.said("Bash", run)
         waiting = await page.asked()
         assert waiting.approval and waiting.schema == {"type": "object", "properties": {}}
@@ -229,10 +229,10 @@ def test_a_question_ends_with_its_call_its_time_its_principal_and_the_server(
 
             call = page.call("ask_name")
             await page.one(changes)
-            await page.held.app._end_principal(ADA)  # as Standing does
+            await page.held.app.host.end_principal(ADA)  # as Standing does
             assert "has expired without an answer" in (await call.json())["result"]["content"][0]["text"]
 
-            server = page.held.app.server
+            server = page.held.app.host.server()
             server.settings = type(server.settings)(hold=0.2)
             assert (await page.said("ask_name")).startswith(f"! no answer yet. The person can answer at {URL}")
             assert page.accept(await page.one(changes), **WHO) is None  # it has stayed
@@ -350,19 +350,19 @@ def test_questions_wait_only_where_a_person_can_sign_in(
 
     async def body() -> None:
         app = App(chosen)
-        access = app._access if app._signs_in else None  # as serve_http does
+        access = app.host.open_access if app.host.signs_in else None  # as serve_http does
         site = HttpApp(
             chosen,
-            app.server,
-            app.dispatcher,
+            app.host.server(),
+            app.host.dispatcher(),
             access,
-            end_background=app._end_principal,
-            overview=app._build_overview(),
-            metrics=app._build_metrics(),
+            end_background=app.host.end_principal,
+            overview=app.create_dashboard(),
+            metrics=app.create_metrics(),
         )
-        assert app.server.questions.url is None
+        assert app.host.server().questions.url is None
         site.create_listener("http://127.0.0.1:8080")
-        assert app.server.questions.url == url
+        assert app.host.server().questions.url == url
         await app.close()
 
     asyncio.run(body())

@@ -31,7 +31,7 @@ class Replica:
     def __init__(self, bus: Bus, folder: Path) -> None:
         self.bus = bus
         self.store = SqliteStore(folder)
-        self.tasks = CallTasks(self.store, ReplicaProcesses(bus.replica))
+        self.tasks = CallTasks(self.store, ReplicaProcesses(bus.replica), notify=lambda kept: self.remote.notify(kept))
         self.notifications = Notifications()
         self.remote = RemoteTasks(bus, self.tasks, self.notifications)
         self.sent: asyncio.Queue[dict[str, Any]] = asyncio.Queue()

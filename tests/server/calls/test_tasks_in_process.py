@@ -22,7 +22,7 @@ KNOWS = {"extensions": {TASKS: {}}, "elicitation": {}}
 def run(folder: Path, body: Callable[[Inside], Coroutine[Any, Any, None]], **limits: Any) -> None:
     async def bounded() -> None:
         async with inside(folder, **limits) as held:
-            held.app.server.task_after = 0.0
+            held.app.host.server().task_after = 0.0
             await asyncio.wait_for(body(held), PATIENCE)
 
     asyncio.run(bounded())
@@ -53,7 +53,7 @@ async def created(held: Inside, tool: str, **arguments: Any) -> str:
 
 async def ended(held: Inside, id: str) -> Any:
     """Return the task after its work has ended."""
-    deferral = held.app.call_tasks.find_running(named("ada"), id)
+    deferral = held.app.host.call_tasks().find_running(named("ada"), id)
     if deferral is not None and deferral.work is not None:
         await asyncio.wait([deferral.work])
     return (await ask(held, "tasks/get", taskId=id))["result"]
@@ -85,10 +85,10 @@ def test_a_task_expires(tmp_path: Path) -> None:
     async def body(held: Inside) -> None:
         id = await created(held, "only_a_job")
         await ended(held, id)
-        began = held.app.call_tasks.now()
-        held.app.call_tasks.now = lambda: began + deferrals_module.LIFETIME - 60
+        began = held.app.host.call_tasks().now()
+        held.app.host.call_tasks().now = lambda: began + deferrals_module.LIFETIME - 60
         assert (await ask(held, "tasks/get", taskId=id))["result"]["status"] == "completed"
-        held.app.call_tasks.now = lambda: began + deferrals_module.LIFETIME
+        held.app.host.call_tasks().now = lambda: began + deferrals_module.LIFETIME
         for method in ("tasks/get", "tasks/update", "tasks/cancel"):
             assert (await ask(held, method, taskId=id, inputResponses={}))["error"]["code"] == -32602
 
@@ -115,8 +115,8 @@ def test_a_page_that_takes_long_is_read_in_a_task(tmp_path: Path) -> None:
             await request.send(200, {"content-type": "text/plain", "connection": "close"}, b"words")
 
         async with site({"/": page}) as place:
-            assert isinstance(held.app.page_reader, LocalPageReader)
-            held.app.page_reader.web = type(held.app.web)(["127.0.0.1"])
+            assert isinstance(held.app.host.page_reader(), LocalPageReader)
+            held.app.host.page_reader().web = type(held.app.host.web())(["127.0.0.1"])
             id = await created(held, "ReadDocs", url=place.url())
             assert (await ask(held, "tasks/get", taskId=id))["result"]["status"] == "working"
             go.set()
@@ -134,7 +134,7 @@ def test_a_search_that_takes_long_goes_on_in_a_task(tmp_path: Path) -> None:
             await go.wait()
             raise ToolError("no network here")
 
-        held.app.web.fetch = fetch  # type: ignore[method-assign]
+        held.app.host.web().fetch = fetch  # type: ignore[method-assign]
         id = await created(held, "WebSearch", query="words")
         go.set()
         done = await ended(held, id)
@@ -147,7 +147,7 @@ def test_a_search_that_takes_long_goes_on_in_a_task(tmp_path: Path) -> None:
 def test_work_that_ends_before_its_task_is_stored_is_no_task(tmp_path: Path) -> None:
     async def body(held: Inside) -> None:
         file = tmp_path / "go"
-        put = held.app.call_tasks.rows.add
+        put = held.app.host.call_tasks().rows.add
 
         async def slowly(*given: Any) -> Any:
             kept = await put(*given)
@@ -156,11 +156,11 @@ def test_work_that_ends_before_its_task_is_stored_is_no_task(tmp_path: Path) -> 
             await asyncio.wait([work])
             return kept
 
-        held.app.call_tasks.rows.add = slowly  # type: ignore[method-assign]
+        held.app.host.call_tasks().rows.add = slowly  # type: ignore[method-assign]
         answer = await ask(held, "tools/call", name="slow", arguments={"file": str(file)})
         assert answer["result"]["content"][0]["text"] == "there"
-        await held.app.call_tasks.close(0)
-        count = await held.app.store.transact(
+        await held.app.host.call_tasks().close(0)
+        count = await held.app.host.store().transact(
             lambda connection: connection.exec_driver_sql("SELECT count(*) FROM deferral").scalar()
         )
         assert count == 0
@@ -185,7 +185,7 @@ def test_a_command_that_can_be_no_task_becomes_a_background_task(tmp_path: Path,
     monkeypatch.setattr(ledger_module, "MAX_LIVE", 0)
 
     async def body(held: Inside) -> None:
-        held.app.settings = replace(held.app.settings, hold=1.5)
+        held.app.host.settings = replace(held.app.host.settings, hold=1.5)
         answer = await ask(held, "tools/call", name="Bash", arguments={"command": "sleep 86415", "timeout": 600_000})
         assert "as background task 1: " in answer["result"]["content"][0]["text"]
 
@@ -195,7 +195,7 @@ def test_a_command_that_can_be_no_task_becomes_a_background_task(tmp_path: Path,
 def test_hanging_up_while_the_task_is_being_made_calls_it_off(tmp_path: Path) -> None:
     async def body(held: Inside) -> None:
         made, go_on = asyncio.Event(), asyncio.Event()
-        put = held.app.call_tasks.rows.add
+        put = held.app.host.call_tasks().rows.add
 
         async def slowly(*given: Any) -> Any:
             kept = await put(*given)
@@ -203,7 +203,7 @@ def test_hanging_up_while_the_task_is_being_made_calls_it_off(tmp_path: Path) ->
             await go_on.wait()
             return kept
 
-        held.app.call_tasks.rows.add = slowly  # type: ignore[method-assign]
+        held.app.host.call_tasks().rows.add = slowly  # type: ignore[method-assign]
         calling = begin(held, "tools/call", name="job", arguments={"file": str(tmp_path / "never")})
         await made.wait()
         await calling.started()  # silent for so long that it is a stream, which can be hung up
@@ -211,8 +211,8 @@ def test_hanging_up_while_the_task_is_being_made_calls_it_off(tmp_path: Path) ->
         go_on.set()
         while held.streamable.running.tasks:
             await asyncio.wait(held.streamable.running.tasks)
-        await held.app.call_tasks.close(0)
-        count = await held.app.store.transact(
+        await held.app.host.call_tasks().close(0)
+        count = await held.app.host.store().transact(
             lambda connection: connection.exec_driver_sql("SELECT count(*) FROM deferral").scalar()
         )
         assert count == 0

@@ -23,7 +23,7 @@ class Replica:
     def __init__(self, here: Inside, bus: Bus) -> None:
         self.here = here
         self.sender = FakeSender()
-        self.events = here.app.events
+        self.events = here.app.host.events()
         self.events.open_webhooks(self.sender, self._find_valid, None, NEVER)
         self.events.log.start()
         self.shared = self.events.share(bus)

@@ -37,8 +37,9 @@ from toolgate.server.app.app import App
 from toolgate.server.config import load
 options = dict(each.split("=") for each in sys.argv[2:])
 app = App(load.load({"state": sys.argv[1], "sandbox": "none", "browser": "none", **options}))
+subscriptions = app.host.events().subscriptions
 ways_out = {"httpx", "httpcore", "toolgate.server.webhooks.sender"} & sys.modules.keys()
-print(app.events.subscriptions is not None, *sorted(ways_out))
+print(subscriptions is not None, *sorted(ways_out))
 """
 
 

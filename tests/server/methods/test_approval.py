@@ -374,7 +374,7 @@ def test_an_approval_is_its_principals_alone(tmp_path: Path) -> None:
             told = {"mcp_protocol_version": STATELESS, "mcp_method": "tools/call", "mcp_name": params["name"]}
             return await held.ask("POST", message, **told, x_user=user).json()
 
-        held.app.server.policy.rules = Rules(approve=parse_rules(["change"]))
+        held.app.host.server().policy.rules = Rules(approve=parse_rules(["change"]))
         decisions: list[str] = []
         run = tools_method.run_tool
 
@@ -395,7 +395,7 @@ def test_an_approval_is_its_principals_alone(tmp_path: Path) -> None:
             assert (await call("bob", **retry))["error"]["code"] == -32602
             assert said((await call("ada", **retry))["result"]) == "changed"
             assert is_question((await call("ada", **retry))["result"])
-            held.app.server.policy.rules = Rules(deny=parse_rules(["u-" + "0" * 40 + "=change,scope:x=echo"]))
+            held.app.host.server().policy.rules = Rules(deny=parse_rules(["u-" + "0" * 40 + "=change,scope:x=echo"]))
             assert said((await call("ada", name="change"))["result"]) == "changed"
             denied = (await call("ada", name="echo", arguments={"text": "x"}))["result"]
             assert denied["isError"] and "scope:x=echo" in said(denied)

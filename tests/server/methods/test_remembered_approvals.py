@@ -19,7 +19,9 @@ RUN = {"command": "echo run >> runs"}
 
 
 def set_rules(page: Page, *, approve: str, deny: str = "") -> None:
-    page.held.app.server.policy.rules = Rules(approve=parse_rules([approve]), deny=parse_rules([deny] if deny else []))
+    page.held.app.host.server().policy.rules = Rules(
+        approve=parse_rules([approve]), deny=parse_rules([deny] if deny else [])
+    )
 
 
 async def approve(page: Page, duration: Duration, approvals: RememberedApprovals) -> None:
@@ -36,8 +38,8 @@ def test_an_approval_is_remembered_for_exactly_this_call_under_this_rule(tmp_pat
     ahead: list[float] = [0.0]
 
     async def body(page: Page) -> None:
-        policy = page.held.app.server.policy
-        approvals = policy.remembered = RememberedApprovals(page.held.app.store, lambda: 1e9 + ahead[-1])
+        policy = page.held.app.host.server().policy
+        approvals = policy.remembered = RememberedApprovals(page.held.app.host.store(), lambda: 1e9 + ahead[-1])
         run = tools_method.run_tool
 
         async def noted(server, call, *more):  # type: ignore[no-untyped-def]
@@ -72,7 +74,7 @@ def test_an_approval_is_remembered_for_exactly_this_call_under_this_rule(tmp_pat
             assert (standing.folder, standing.client, standing.used_at) == ("your workspace", "client", 1e9 + ahead[1])
             assert not await approvals.end(named("bob"), standing.id)
             await page.said("Bash", {"command": "mkdir -p deep && cd deep"})
-            page.held.app.server.policy.rules = Rules()
+            page.held.app.host.server().policy.rules = Rules()
             await page.said("Bash", {"command": "mkdir -p deep && cd deep"})
             set_rules(page, approve="Bash(echo*)")
             assert (await page.said("Bash", RUN)).startswith("!")  # in another folder
@@ -89,12 +91,12 @@ def test_an_approval_is_remembered_for_exactly_this_call_under_this_rule(tmp_pat
 
 def test_an_approval_under_one_sandbox_level_does_not_hold_under_another(tmp_path: Path) -> None:
     async def body(page: Page) -> None:
-        approvals = page.held.app.server.policy.remembered = RememberedApprovals(page.held.app.store)
+        approvals = page.held.app.host.server().policy.remembered = RememberedApprovals(page.held.app.host.store())
         set_rules(page, approve="Bash(echo*)")
         assert (await page.said("Bash", RUN)).startswith("!")
         await approve(page, "always", approvals)
         assert not (await page.said("Bash", RUN)).startswith("!")
-        workspace = page.held.app.workspaces.find(ADA)
+        workspace = page.held.app.host.workspaces().find(ADA)
         assert workspace is not None
         workspace.sandbox = "uid"  # as after a restart with another --sandbox
         assert (await page.said("Bash", RUN)).startswith("!")
@@ -105,7 +107,7 @@ def test_an_approval_under_one_sandbox_level_does_not_hold_under_another(tmp_pat
 
 def test_a_session_has_a_limited_number_and_the_oldest_is_dropped(tmp_path: Path) -> None:
     async def body(page: Page) -> None:
-        approvals = RememberedApprovals(page.held.app.store)
+        approvals = RememberedApprovals(page.held.app.host.store())
         requests = [ApprovalRequest("Bash", "", "", "", "Bash", f"key-{n}", "one") for n in range(MAX_IN_SESSIONS + 1)]
         for request in (*requests[:-1], requests[0], requests[-1]):  # the first is renewed before the last comes
             await approvals.add(ADA, request, "client", "session")
@@ -117,14 +119,14 @@ def test_a_session_has_a_limited_number_and_the_oldest_is_dropped(tmp_path: Path
 
 def test_a_person_has_a_limited_number_and_all_end_with_the_person(tmp_path: Path) -> None:
     async def body(page: Page) -> None:
-        approvals = RememberedApprovals(page.held.app.store)
+        approvals = RememberedApprovals(page.held.app.host.store())
         for n in range(MAX_FOR_GOOD + 1):
             asked = ApprovalRequest("Bash", f"echo {n}", "", "your workspace", "Bash", f"key-{n}", "")
             await approvals.add(ADA, asked, "client", "always")
         kept = await approvals.list_standing(ADA)
         assert len(kept) == MAX_FOR_GOOD and "echo 0" not in [each.shown for each in kept]
-        assert page.held.app.server.policy.remembered is None  # this start has no --approve
-        await page.held.app._end_principal(ADA)
+        assert page.held.app.host.server().policy.remembered is None  # this start has no --approve
+        await page.held.app.host.end_principal(ADA)
         assert await approvals.list_standing(ADA) == []
         assert await approvals.find(ADA, ApprovalRequest("Bash", "echo 1", "", "", "Bash", "key-1", "")) is None
 
@@ -133,7 +135,7 @@ def test_a_person_has_a_limited_number_and_all_end_with_the_person(tmp_path: Pat
 
 def test_approvals_of_two_people_are_apart(tmp_path: Path) -> None:
     async def body(page: Page) -> None:
-        approvals, bob = RememberedApprovals(page.held.app.store), named("bob")
+        approvals, bob = RememberedApprovals(page.held.app.host.store()), named("bob")
         requests = {who: ApprovalRequest("Bash", who, "", "", "Bash", f"key of {who}", "") for who in (ADA, bob)}
         for who, request in requests.items():
             await approvals.add(who, request, "client", "always")

@@ -116,7 +116,7 @@ def test_a_page_of_resources_costs_the_same_beside_any_number_of_others(tmp_path
 
         fixed = [resource(f"fixed://{number}")(read) for number in range(count)]
         templates = [resource(f"t{number}://{{name}}")(read_named) for number in range(2 * count)]
-        here.app.server.swap_registry(Registry([*fixed, *templates]))
+        here.app.host.server().swap_registry(Registry([*fixed, *templates]))
         first = await ask_for_page(here)
         with counted_lines() as count_of_page:
             assert await ask_for_page(here) == first
@@ -283,7 +283,7 @@ def test_what_is_not_there_can_not_be_subscribed_to(connect: Start) -> None:
 def test_a_subscription_ends_with_its_session_and_with_its_request(tmp_path: Path) -> None:
     async def body() -> None:
         async with inside(tmp_path) as here:
-            updates = here.app.server.updates
+            updates = here.app.host.server().updates
             session = await here.session()
             asked = {"jsonrpc": "2.0", "id": 1, "method": "resources/subscribe", "params": {"uri": "note://one"}}
             assert (await here.ask("POST", asked, mcp_session_id=session).json())["result"] == {}

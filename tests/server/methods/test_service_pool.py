@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import secrets
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -26,15 +27,22 @@ def made() -> "WeakValueDictionary[str, Services]":
     return WeakValueDictionary()
 
 
-@pytest.fixture
-def pool(made: "WeakValueDictionary[str, Services]") -> ServicePool:
+Finder = Callable[[str], CallerState]
+
+
+def create_pool(made: "WeakValueDictionary[str, Services]", find_state: Finder | None = None) -> ServicePool:
     def create(principal: str, state: CallerState, notices: Notices) -> Services:
         none: Any = None  # the pool uses no other part
         services = Services(principal, state, none, none, none, none, none, Settings(), built_in={Notices: notices})
         made[principal] = services
         return services
 
-    return ServicePool(create)
+    return ServicePool(create) if find_state is None else ServicePool(create, find_state)
+
+
+@pytest.fixture
+def pool(made: "WeakValueDictionary[str, Services]") -> ServicePool:
+    return create_pool(made)
 
 
 def meet(pool: ServicePool, count: int = PEOPLE) -> None:
@@ -82,10 +90,10 @@ def test_a_call_under_way_shares_state_and_notices_with_the_next(pool: ServicePo
 
 
 def test_a_directory_that_is_not_stored_is_kept_and_a_stored_one_is_found_again(
-    pool: ServicePool, made: "WeakValueDictionary[str, Services]", tmp_path: Path
+    made: "WeakValueDictionary[str, Services]", tmp_path: Path
 ) -> None:
     async def move_and_call_again() -> None:
-        pool.find_state = WorkingDirectories(store, "").get_place
+        pool = create_pool(made, WorkingDirectories(store, "").get_place)
         for name in ("ada", "bob"):
             pool.of_principal(name).caller_state.cwd = HOME
         await pool.of_principal("bob").caller_state.save_cwd()

@@ -107,7 +107,7 @@ def test_the_uris_of_one_session_are_bounded(tmp_path: Path) -> None:
 
 def test_a_subscription_counts_as_a_call(tmp_path: Path) -> None:
     async def body(here: Inside) -> None:
-        here.app.server.policy.limiter = CallRateLimiter({ANY: 2})
+        here.app.host.server().policy.limiter = CallRateLimiter({ANY: 2})
         for _ in range(2):
             stream = listen(here, "ada", ["note://one"])
             assert await acknowledged(stream) == ["note://one"]
@@ -124,7 +124,7 @@ def test_one_principal_can_not_have_all_the_watches(tmp_path: Path, caplog: pyte
     """A subscription without a watch is not acknowledged; other principals still get their changes."""
 
     async def body(here: Inside) -> None:
-        folder = here.app.state / "workspaces"
+        folder = here.app.host.folder() / "workspaces"
         adas = [
             listen(here, "ada", [f"file://{folder / named('ada')}/{part}-{number}" for number in range(700)])
             for part in range(4)
@@ -133,14 +133,14 @@ def test_one_principal_can_not_have_all_the_watches(tmp_path: Path, caplog: pyte
         uri = f"file://{folder / named('bob')}/file"
         bobs = listen(here, "bob", [uri])
         assert await acknowledged(bobs) == [uri]
-        while here.app.file_changes._task is None:
+        while here.app.host.file_changes()._task is None:
             await asyncio.sleep(0.01)
         (folder / named("bob")).mkdir(parents=True, exist_ok=True)
         (folder / named("bob") / "file").write_text("changed")
         await bobs.first("notifications/resources/updated")
         for stream in (*adas, bobs):
             await stream.hang_up()
-        assert not here.app.server.updates._watches.total()
+        assert not here.app.host.server().updates._watches.total()
 
     with caplog.at_level(logging.WARNING):
         run(body, tmp_path)
@@ -150,14 +150,16 @@ def test_one_principal_can_not_have_all_the_watches(tmp_path: Path, caplog: pyte
 def test_a_session_is_refused_what_can_not_be_watched(tmp_path: Path) -> None:
     async def body(here: Inside) -> None:
         session = await here.session()
-        full = listen(here, "ada", [f"file://{here.app.state}/workspaces/{named('ada')}/{n}" for n in range(MAX_OWNED)])
+        full = listen(
+            here, "ada", [f"file://{here.app.host.folder()}/workspaces/{named('ada')}/{n}" for n in range(MAX_OWNED)]
+        )
         assert len(await acknowledged(full)) == MAX_OWNED
 
         async def subscribe(uri: str) -> Any:
             asked = {"jsonrpc": "2.0", "id": uri, "method": "resources/subscribe", "params": {"uri": uri}}
             return await here.ask("POST", asked, mcp_session_id=session).json()
 
-        refused = await subscribe(f"file://{here.app.state}/workspaces/{named('ada')}/more")
+        refused = await subscribe(f"file://{here.app.host.folder()}/workspaces/{named('ada')}/more")
         assert refused["error"]["message"] == "too many resources are watched: unsubscribe from some"
         assert (await subscribe("task://list"))["result"] == {}  # takes no watch
         await full.hang_up()

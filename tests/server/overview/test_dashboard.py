@@ -130,7 +130,9 @@ def test_frequent_page_loads_read_the_audit_log_once(tmp_path: Path, monkeypatch
     async def looked() -> None:
         async with inside(tmp_path) as served, asyncio.timeout(PATIENCE):
             app, trail = served.app, Counted(tmp_path)
-            overview = Dashboard(app.server, app.store, app.clock, app.workspaces, RecentCalls(), trail)
+            overview = Dashboard(
+                app.host.server(), app.host.store(), app.host.clock(), app.host.workspaces(), RecentCalls(), trail
+            )
             found = await asyncio.gather(*(overview.audit_entries(who) for who in ("u-a", "u-b") * 4))
             assert [lines[0]["principal"] for lines in found] == ["u-a", "u-b"] * 4
             assert (trail.reads, trail.most) == (2, 1)
@@ -176,7 +178,9 @@ def test_nothing_is_taken_into_use_by_looking(tmp_path: Path) -> None:
     async def looked() -> None:
         async with inside(tmp_path) as served, asyncio.timeout(PATIENCE):
             app = served.app
-            overview = Dashboard(app.server, app.store, app.clock, app.workspaces, RecentCalls(), None)
+            overview = Dashboard(
+                app.host.server(), app.host.store(), app.host.clock(), app.host.workspaces(), RecentCalls(), None
+            )
             going = await overview.read(nobody, [])
             assert (going.runs, going.tasks, going.plans, going.callbacks) == ([], [], [], [])
             assert await overview.stop_run(nobody, "1") is None

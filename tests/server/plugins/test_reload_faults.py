@@ -329,7 +329,7 @@ def test_a_first_look_that_fails_keeps_nothing_built_in_from_being_served(
         app = App(load.load({"state": str(tmp_path / "state"), "plugins": [str(tmp_path)]}))
         await app.start()
         await asyncio.sleep(0)  # what it started has begun
-        assert "Bash" in app.server.registry.tools
+        assert "Bash" in app.host.server().registry.tools
         await app.close()
 
     asyncio.run(asyncio.wait_for(body(), PATIENCE))

@@ -180,23 +180,23 @@ def test_the_commands_of_an_idle_principal_end_and_its_next_call_gets_a_new_work
 
     async def scenario() -> None:
         app = App(load.load(given, {"PATH": os.environ["PATH"]}))
-        assert app.cleaner is not None
+        assert app.host.cleaner() is not None
         try:
             session = Session(ADA, stateless=True)
-            before = app.server.services.of_session(session).workspace
+            before = app.host.server().services.of_session(session).workspace
             run = await before.start("touch mine; echo done; sleep 61.5417", background=True)
             assert await before.wait_output(run, 0, PATIENCE)
-            assert app.cleaner.note_call(ADA) is None
-            app.cleaner._now = lambda: time.time() + 100 * DAY
-            await app.cleaner.clean()
+            assert app.host.cleaner().note_call(ADA) is None
+            app.host.cleaner()._now = lambda: time.time() + 100 * DAY
+            await app.host.cleaner().clean()
             assert not processes_with("61.5417")
-            after = app.server.services.of_session(session).workspace
+            after = app.host.server().services.of_session(session).workspace
             assert after is not before and after.root == before.root
             run = await after.start("ls -A; echo new > note")
             assert await after.wait(run, PATIENCE) and (await after.take(run, 1_000)).text == ""
-            assert app.server.note_use is not None
-            app.server.note_use(ADA)
-            (notice,) = app.server.services.notices(ADA).take().values()
+            assert app.host.server().note_use is not None
+            app.host.server().note_use(ADA)
+            (notice,) = app.host.server().services.notices(ADA).take().values()
             assert "archived after 100 days" in notice.text
         finally:
             await app.close()

@@ -563,7 +563,7 @@ def test_each_principal_has_its_own_resources(tmp_path: Path) -> None:
             made = {"action": "create", "query": "hers"}
             await _ask(here, "ada", "tools/call", name="TaskManager", arguments=made)
             await _ask(here, "ada", "tools/call", name="PlanMode", arguments={"action": "enter", "goal": "hers"})
-            folder = here.app.state / "workspaces" / named("ada")
+            folder = here.app.host.folder() / "workspaces" / named("ada")
             (folder / "file").write_text("hers")
             uris = ["task://1", "bg://1/output", uri_of(folder / "file"), uri_of(folder)]
             for uri in uris:
@@ -599,11 +599,11 @@ def test_a_subscriber_is_notified_of_its_own_resources_only(tmp_path: Path) -> N
                     heard.append(uri)
 
             bob = Ears()
-            here.app.server.updates.subscribe(bob, named("bob"), "task://list")
+            here.app.host.server().updates.subscribe(bob, named("bob"), "task://list")
             made = {"action": "create", "query": "one"}
             await _ask(here, "ada", "tools/call", name="TaskManager", arguments=made)
             await _ask(here, "bob", "tools/call", name="TaskManager", arguments=made)
-            here.app.server.updates.unsubscribe(bob, named("bob"), "task://list")
+            here.app.host.server().updates.unsubscribe(bob, named("bob"), "task://list")
             assert heard == ["task://list"]
 
     asyncio.run(asyncio.wait_for(body(), PATIENCE))

@@ -46,7 +46,7 @@ def serving(
             endpoint = LocalAuth(here.streamable.endpoints()["/mcp"])
             front = Front({"/mcp": endpoint}, lambda _: refuse(404, "no"), [], [], loopback=True, behind_proxy=False)
             places = Connections() if connections is None else connections
-            listener = Listener(front, places, here.app.dispatcher.answers, ["/probe"], wire)
+            listener = Listener(front, places, here.app.host.dispatcher().answers, ["/probe"], wire)
             server = asyncio.create_task(http.serve(listener, bound, finish))
             try:
                 await body(port, here)

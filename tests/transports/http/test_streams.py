@@ -37,8 +37,8 @@ async def after(here: Inside, session: str, event: str, **headers: str) -> Excha
 
 def change(here: Inside) -> None:
     """Change the list of tools."""
-    (first, *rest) = here.app.server.registry.parts
-    here.app.server.swap_registry(Registry([*rest, first]))
+    (first, *rest) = here.app.host.server().registry.parts
+    here.app.host.server().swap_registry(Registry([*rest, first]))
 
 
 def numbers(events: list[dict[str, str]]) -> list[str | None]:
@@ -449,11 +449,11 @@ def test_a_cancellation_of_the_stateless_era_stops_no_call(tmp_path: Path) -> No
         note = await here.ask("POST", cancel, x_user="bob", mcp_protocol_version="2026-07-28").started()
         assert note.status == 202
         await bob.hang_up()
-        assert len(here.app.server.notifications.subscriptions) == 1
+        assert len(here.app.host.server().notifications.subscriptions) == 1
         change(here)
         await ada.first("notifications/tools/list_changed")
         await ada.hang_up()
-        assert not here.app.server.notifications.subscriptions
+        assert not here.app.host.server().notifications.subscriptions
 
     run(body, tmp_path)
 

@@ -27,8 +27,10 @@ def late(decision: str) -> ActionResult:
 
 def decisions_on(page: Page) -> tuple[Decisions, RememberedApprovals]:
     app = page.held.app
-    approvals = app.server.policy.remembered = RememberedApprovals(app.store)
-    dashboard = Dashboard(app.server, app.store, app.clock, app.workspaces, RecentCalls(), None)
+    approvals = app.host.server().policy.remembered = RememberedApprovals(app.host.store())
+    dashboard = Dashboard(
+        app.host.server(), app.host.store(), app.host.clock(), app.host.workspaces(), RecentCalls(), None
+    )
     return Decisions(page.questions, dashboard), approvals
 
 

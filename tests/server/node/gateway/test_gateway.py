@@ -209,4 +209,4 @@ def test_a_server_whose_commands_are_elsewhere_starts_no_process_and_makes_no_fo
 def test_a_server_with_nodes_takes_over_no_call_of_one_without(tmp_path: Path) -> None:
     here = load.load({"http": "true", "state": str(tmp_path)})
     there = load.load({"http": "true", "state": str(tmp_path), "node": [f"unix:{tmp_path}/node.sock"]})
-    assert build.hash_options(here, None) != build.hash_options(there, None)
+    assert build.hash_options(here, "") != build.hash_options(there, "at nodes")

@@ -16,7 +16,7 @@ import pytest
 from tests.server.node.nodes import NodeProcess, OneNode, fake_principal, list_nobody, running_node
 from tests.server.node.several_nodes import database, place_at, several_gateway
 from tests.tools.shell_commands import BOUND, until
-from toolgate.server.app import build
+from toolgate.server.app.features import build_host, check_options
 from toolgate.server.base.watch import FileChanges
 from toolgate.server.config.load import load
 from toolgate.server.config.node_address import NodeAddress
@@ -28,6 +28,7 @@ from toolgate.server.protocol.errors import UsageError
 from toolgate.server.state import node_rows
 from toolgate.server.state.sqlite_store import SqliteStore
 from toolgate.server.state.store import Store
+from toolgate.server.workspaces.workspaces import Workspaces
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.workspace.run_record import Run
 
@@ -204,9 +205,16 @@ def test_a_stopped_node_delays_nobody_on_another(nodes: list[NodeProcess], tmp_p
         asyncio.run(body(store))
 
 
-def start(store: Store, folder: Path, *addresses: object) -> RemoteWorkspaces:
-    config = load({"http": "true", "node": [str(address) for address in addresses]}, {"HOME": str(folder)})
-    return build.build_remote_workspaces(config, folder, None, FileChanges(), lambda _, run: None, list_nobody, store)
+async def start(store: Store, folder: Path, *addresses: object) -> Workspaces:
+    """Return the workspaces of a server with these nodes."""
+    options = {"http": "true", "state": str(folder), "node": [str(address) for address in addresses]}
+    config = load(options, {"HOME": str(folder)})
+    check_options(config)
+    host, features = build_host(config)
+    host.store.take(lambda _: store)
+    for feature in features:
+        await feature.connect(host)
+    return host.workspaces()
 
 
 def test_nodes_that_can_not_be_used_together_are_refused_with_their_addresses(
@@ -216,12 +224,13 @@ def test_nodes_that_can_not_be_used_together_are_refused_with_their_addresses(
     (tmp_path / "again").symlink_to(nodes[0].socket)
     with database(tmp_path) as store:
         with pytest.raises(UsageError, match=f"^--node {one} is given twice"):
-            start(store, tmp_path, one, nodes[1].address, one)
+            asyncio.run(start(store, tmp_path, one, nodes[1].address, one))
         with pytest.raises(UsageError, match=rf"at unix:{tmp_path}/again and at {one} are both called attic"):
-            start(store, tmp_path, one, f"unix:{tmp_path}/again")
+            asyncio.run(start(store, tmp_path, one, f"unix:{tmp_path}/again"))
         with pytest.raises(UsageError, match=rf"at {nobody} \(.*\) nor at {nobody}2 \(.*: start one with"):
-            start(store, tmp_path, nobody, f"{nobody}2")
-        assert [at.name for at in start(store, tmp_path, nobody, one).links] == ["", "attic"]
+            asyncio.run(start(store, tmp_path, nobody, f"{nobody}2"))
+        remote = asyncio.run(start(store, tmp_path, nobody, one))
+        assert isinstance(remote, RemoteWorkspaces) and [at.name for at in remote.links] == ["", "attic"]
 
 
 def test_a_node_that_was_away_at_the_start_is_used_once_it_answers(nodes: list[NodeProcess], tmp_path: Path) -> None:
@@ -230,7 +239,8 @@ def test_a_node_that_was_away_at_the_start_is_used_once_it_answers(nodes: list[N
     async def body(store: Store) -> None:
         person = fake_principal()
         await place_at(store, person, "attic")
-        remote = start(store, tmp_path, f"unix:{later}", nodes[1].address)
+        remote = await start(store, tmp_path, f"unix:{later}", nodes[1].address)
+        assert isinstance(remote, RemoteWorkspaces)
         jobs = [asyncio.ensure_future(job()) for job in remote.list_jobs()]
         try:
             with pytest.raises(ToolError, match="on the node attic, which does not answer: nothing was done"):

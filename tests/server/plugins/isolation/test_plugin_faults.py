@@ -312,7 +312,7 @@ async def alone(folder: Path, rest: float = 30.0) -> AsyncIterator[tuple[Mapping
     try:
         async with asyncio.timeout(PATIENCE):
             plugin = await isolation.load(plugin_folder(folder, ALONE) / "it.py")
-            belongings = msgspec.structs.replace(app.server.services.of_principal("local"), watch_path=changes)
+            belongings = msgspec.structs.replace(app.host.server().services.of_principal("local"), watch_path=changes)
             yield {part.key: part for part in plugin.parts}, Context(belongings, NoClient())
     finally:
         await isolation.close()

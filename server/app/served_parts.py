@@ -1,0 +1,111 @@
+"""Keep the registry of what is served: the built-in parts, those of skills, and those of plugins."""
+
+import logging
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from toolgate.server.app import build, builtin_tools
+from toolgate.server.base import watch
+from toolgate.server.config.load import Config
+from toolgate.server.plugins.loader import LoadedPlugin, PluginLoader
+from toolgate.server.plugins.reload import PluginReloader
+from toolgate.server.policy.rule_check import Callers, RuleCheck
+from toolgate.server.policy.rules import Rules
+from toolgate.server.protocol.asyncio_tasks import DelayedTasks
+from toolgate.tools.api.registry import Registry
+from toolgate.tools.builtin.skills.skills import Skills
+
+if TYPE_CHECKING:
+    from toolgate.server.plugins.isolation.plugin import Isolation
+
+PLUGINS_AFTER = 0.1  # seconds after the start that plugins are watched: an edit is to be seen within a second
+PLUGINS_DEBOUNCE = 240  # ms that changes of plugins are gathered for while they keep coming
+PLUGINS_LOAD = 5.0  # seconds the first request may have to wait for plugins: clients give up on a slow start
+SKILLS_AFTER = 1.0  # seconds after the start that skills are watched: the first answer does not need that
+
+log = logging.getLogger("toolgate")
+
+
+class ServedParts:
+    """The parts of one server. `registry` is what is served now, and `on_change` is called with each later one.
+    `bind(registry)` comes before a registry is served."""
+
+    def __init__(
+        self,
+        config: Config,
+        skills: Skills,
+        bind: Callable[[Registry], None],
+        on_change: Callable[[Registry], None],
+    ) -> None:
+        self._config = config
+        self._skills = skills
+        self._bind = bind
+        self._on_change = on_change
+        self._rule_check: RuleCheck | None = None  # from the start on
+        self._modules = PluginLoader()
+        self._isolation: Isolation | None = None
+        self.plugins = PluginReloader(
+            build.plugin_folders(config),
+            self._modules.load,
+            self._load_isolated,
+            isolate=config.isolate_plugins,
+            on_change=self._announce,
+        )
+        self._take_skills()  # first: what comes later is a change, and seen as one
+        self.registry = self._build_registry()
+
+    async def load_plugins(self) -> None:
+        """Load the plugins. What is built in is served whatever happens to them."""
+        try:
+            await self.plugins.reload(PLUGINS_LOAD)
+        except Exception:  # a folder may be of no use
+            log.exception("the plugin folders can't be looked at")
+
+    def check_rules(self, rules: Rules, callers: Callers) -> None:
+        """Raise UsageError for rules that name nothing here. From now on a change that leads to some is logged."""
+        self._rule_check = RuleCheck(rules, partial(build.find_rule_names, self._config, callers, self.plugins))
+        self._rule_check.refuse(self.registry)
+
+    def follow(self, jobs: DelayedTasks) -> None:
+        """Follow the files of plugins and skills."""
+        if self._config.plugins:
+            roots, reload = self.plugins.roots, self.plugins.reload
+            jobs.start(partial(watch.watch_folders, "plugin", roots, reload, PLUGINS_DEBOUNCE), PLUGINS_AFTER)
+        jobs.start(partial(watch.watch_skills, self._skills, self._skills_changed), SKILLS_AFTER)
+
+    async def close(self) -> None:
+        self.plugins.close()
+        self._modules.close()
+        if self._isolation is not None:
+            await self._isolation.close()
+
+    def _build_registry(self) -> Registry:
+        registry = self.plugins.registry(self._built_in, self._skill_parts)
+        registry = registry.without(self._config.classic.hidden_tools)
+        self._bind(registry)
+        return registry
+
+    def _take_skills(self) -> None:
+        self._built_in = Registry(builtin_tools.builtin_parts(self._skills))
+        self._skill_parts = builtin_tools.skill_parts(self._skills)
+
+    def _skills_changed(self) -> None:
+        self._take_skills()
+        self._announce()
+
+    def _announce(self) -> None:
+        self.registry = self._build_registry()
+        self._on_change(self.registry)
+        if self._rule_check is not None:
+            self._rule_check.warn(self.registry)
+
+    async def _load_isolated(self, file: Path) -> LoadedPlugin:
+        """Load a plugin in a process of its own."""
+        from toolgate.server.plugins.isolation.plugin import Isolation  # start-up: most plugins are not isolated
+
+        if self._isolation is None:
+            config = self._config
+            self._isolation = Isolation(config.command_environment, verbose=config.verbose, style=config.log_format)
+        return await self._isolation.load(file)

@@ -1,0 +1,102 @@
+"""Plug PostgreSQL into the server: the store, the keys, the audit log, and whether the database answers."""
+
+import contextlib
+from collections.abc import AsyncGenerator
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from toolgate.server.app.host import AppHost, Job
+from toolgate.server.config.secret_file import read_secret
+from toolgate.server.state.errors import StateError
+from toolgate.server.state.sealing_keys import KeyFolder, SealingKeys
+from toolgate.server.state.store import Store
+from toolgate.tools.installation import name_extra
+
+if TYPE_CHECKING:
+    from toolgate.server.state.postgres_monitor import PostgresMonitor
+    from toolgate.server.state.postgres_store import PostgresStore
+    from toolgate.server.state.replica_lock import ReplicaLock
+    from toolgate.server.telemetry.audit.store import AuditStore
+    from toolgate.server.telemetry.metrics.gauges import MetricRow
+
+TRANSACTION = 30.0  # seconds: the network may have lost PostgreSQL
+
+
+class PostgresFeature:
+    """The state in PostgreSQL. The driver is imported when the store is opened: help and options do without."""
+
+    def __init__(self) -> None:
+        self._store: PostgresStore | None = None
+        self._monitor: PostgresMonitor | None = None
+
+    def build(self, host: AppHost) -> None:
+        host.secret.take(lambda _: read_secret(host.config))
+        host.keys.take(lambda _: self._open_keys(host))
+        if host.config.database is None:
+            return  # a secret alone is refused when it is read
+        host.store.take(lambda _: self._open_store(host))
+        host.audit_store.take(lambda _: self._open_audit_store(host))
+        host.locks.take(lambda _: self._create_lock)
+        if host.config.is_remote:
+            host.backends["PostgreSQL"] = lambda: self._get_monitor().health()
+            host.metric_rows.append(self._list_rows)
+
+    async def connect(self, host: AppHost) -> None:
+        host.secret()
+        host.store()  # the driver may be missing
+
+    @contextlib.asynccontextmanager
+    async def run(self, host: AppHost) -> AsyncGenerator[None]:
+        if host.config.is_remote:
+            host.jobs.append(Job(self._get_monitor().run, 0.0))
+        yield
+
+    def _open_store(self, host: AppHost) -> Store:
+        """Raises StateError where what PostgreSQL takes is not installed."""
+        try:
+            import_module("toolgate.server.state.postgres")
+        except ImportError as error:
+            raise StateError(f"--database needs {error.name}: {name_extra('replicas')}") from error
+        from toolgate.server.state.postgres_store import PostgresStore  # start-up, as above
+
+        within = TRANSACTION if host.within is None else host.within
+        self._store = PostgresStore(host.config.state, host.config.database, upgrades=host.upgrades, within=within)
+        return self._store
+
+    def _open_keys(self, host: AppHost) -> SealingKeys:
+        """Return the keys in the database, where the secret seals them, or else in the folder."""
+        secret = host.secret()
+        if secret is None:
+            return KeyFolder(host.config.state / "keys", host.store())
+        from toolgate.server.state.key_table import KeyTable  # start-up
+
+        return KeyTable(host.store(), secret)
+
+    def _open_audit_store(self, host: AppHost) -> "AuditStore":
+        from toolgate.server.telemetry.audit.rows_store import AuditRows  # start-up
+
+        return AuditRows(host.store(), host.keys())
+
+    def _create_lock(self, name: str) -> "ReplicaLock":
+        from toolgate.server.state.replica_lock import ReplicaLock  # start-up: only replicas have it
+
+        return ReplicaLock(name, self._connect)
+
+    def _get_monitor(self) -> "PostgresMonitor":
+        if self._monitor is None:
+            from toolgate.server.state.postgres_monitor import PostgresMonitor  # start-up
+
+            assert self._store is not None  # `connect` has opened it
+            self._monitor = PostgresMonitor(self._connect, self._store.count_transactions)
+        return self._monitor
+
+    async def _connect(self) -> Any:
+        from toolgate.server.state import postgres  # start-up
+
+        assert self._store is not None
+        return await postgres.connect(self._store.url)
+
+    def _list_rows(self) -> "list[MetricRow]":
+        from toolgate.server.telemetry.metrics.gauges import database_rows  # start-up
+
+        return database_rows(self._get_monitor().health)

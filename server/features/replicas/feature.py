@@ -1,0 +1,112 @@
+"""Plug replicas into the server: a bus on Redis, and what they share by it."""
+
+import contextlib
+import logging
+from collections.abc import AsyncGenerator, Callable
+from functools import partial
+
+from toolgate.server.app.host import AppHost, Job
+from toolgate.server.base import run_loop
+from toolgate.server.base.bus.bus import Bus
+from toolgate.server.base.bus.open_bus import create_bus
+from toolgate.server.base.bus.settings import BusSettings, name_prefix
+from toolgate.server.calls.notifier import Notifier
+from toolgate.server.calls.remote_tasks import RemoteTasks
+from toolgate.server.calls.shared_engine_health import share_engine_health
+from toolgate.server.calls.shared_notices import SharedNotices
+from toolgate.server.calls.shared_questions import SharedQuestions
+from toolgate.server.features.replicas.session_opener import SharedSessionOpener
+from toolgate.server.policy.shared_approvals import SharedSessionApprovals
+from toolgate.server.policy.shared_rate_limit import SharedRateLimiter
+from toolgate.server.protocol.errors import UsageError
+from toolgate.server.protocol.shared_notifications import SharedNotifications
+from toolgate.server.state.deployment import find_deployment
+from toolgate.server.state.replicas import ReplicaProcesses
+from toolgate.server.telemetry.metrics.gauges import bus_rows
+from toolgate.server.telemetry.shared_calls import SharedCalls
+
+FOLLOW_AFTER = 1.0  # seconds after the start: what the first answer does not need waits for it
+
+log = logging.getLogger("toolgate")
+
+
+class ReplicasFeature:
+    """The replicas that share one database and one Redis. They differ from others on that Redis by the deployment."""
+
+    def __init__(self) -> None:
+        self._deployment = ""  # what the database says, from `connect` on
+        self._opened: Bus | None = None
+        self._living: ReplicaProcesses | None = None
+
+    def build(self, host: AppHost) -> None:
+        host.is_shared = True
+        host.bus.take(lambda _: self._create_bus(host))
+        host.processes.take(lambda _: self._get_processes(host))
+        host.notifier.take(lambda _: self._share_notifications(host))
+        host.shared_notices.take(lambda _: SharedNotices(self._get_bus(host)))
+        host.questions.take(lambda _: self._create_questions(host))
+        host.remote_tasks.take(lambda _: self._create_remote_tasks(host))
+        host.limiter.take(lambda _: self._share_limiter(host))
+        host.session_approvals.take(lambda _: SharedSessionApprovals(self._get_bus(host).keys))
+        host.recent_calls.take(lambda _: SharedCalls(self._get_bus(host)))
+        host.open_sessions.take(lambda _: self._create_session_opener(host))
+        host.backends["Redis"] = lambda: self._get_bus(host).health()
+        host.metric_rows.append(lambda: bus_rows(self._get_bus(host).health))
+
+    async def connect(self, host: AppHost) -> None:
+        self._deployment = await find_deployment(host.store())
+        host.bus()  # its package may be missing
+
+    @contextlib.asynccontextmanager
+    async def run(self, host: AppHost) -> AsyncGenerator[None]:
+        share_engine_health(self._get_bus(host), host.search().load().health)
+        processes = self._get_processes(host)
+        processes.on_living = partial(_tell_all, host.on_replicas_changed)
+        host.jobs.append(Job(partial(processes.follow, host.resume_dead), FOLLOW_AFTER))
+        yield
+
+    def _create_bus(self, host: AppHost) -> Bus:
+        settings = BusSettings(prefix=name_prefix(self._deployment), meets_earlier=True)
+        try:
+            return create_bus(host.config.redis, settings, on_lost=_end_process)
+        except (ValueError, ModuleNotFoundError) as error:
+            raise UsageError(f"--redis: {error}") from None
+
+    def _get_bus(self, host: AppHost) -> Bus:
+        bus = host.bus()
+        assert bus is not None  # it is this feature's
+        return bus
+
+    def _get_processes(self, host: AppHost) -> ReplicaProcesses:
+        if self._living is None:
+            replica, create_lock = self._get_bus(host).replica, host.locks()
+            self._living = ReplicaProcesses(replica, create_lock(replica.name) if create_lock is not None else None)
+        return self._living
+
+    def _share_notifications(self, host: AppHost) -> Notifier:
+        return SharedNotifications(self._get_bus(host), host.notifications(), host.server().updates)
+
+    def _create_questions(self, host: AppHost) -> SharedQuestions:
+        recent_names = self._get_processes(host).recent_names
+        return SharedQuestions(self._get_bus(host), recent_names, host.events().sources.emit_answer)
+
+    def _create_remote_tasks(self, host: AppHost) -> RemoteTasks:
+        return RemoteTasks(self._get_bus(host), host.call_tasks(), host.notifications())
+
+    def _share_limiter(self, host: AppHost) -> SharedRateLimiter | None:
+        local = host.local_limiter()
+        return None if local is None else SharedRateLimiter(local.most, local, self._get_bus(host))
+
+    def _create_session_opener(self, host: AppHost) -> SharedSessionOpener:
+        return SharedSessionOpener(self._get_bus(host), host.server(), host.dispatcher())
+
+
+def _end_process() -> None:
+    """End at once, and change nothing any more: another server may have taken over this one's work."""
+    log.critical("this server ends: another one found it dead, and may have taken over its work")
+    run_loop.exit_now(1)
+
+
+def _tell_all(listeners: list[Callable[[frozenset[str]], None]], names: frozenset[str]) -> None:
+    for listener in listeners:
+        listener(names)
