@@ -19,27 +19,35 @@ MAX_OWN_CPU = 0.2  # seconds of a supervisor's own CPU time: the least CPU limit
 
 
 class ChannelSlot:
-    """A supervisor's slot at the zygote's channel. Until it leaves, the zygote starts no other to wait there."""
+    """A supervisor's slot at the zygote's channel. Until it leaves, the zygote starts no other to wait there.
 
-    def __init__(self, channel: socket.socket, tell: int, relay: tuple[socket.socket, socket.socket]) -> None:
+    `original` is what the zygote began with: a command may change this process as soon as it is forked."""
+
+    def __init__(
+        self,
+        channel: socket.socket,
+        tell: int,
+        relay: tuple[socket.socket, socket.socket],
+        original: "own_limits.OwnLimits",
+    ) -> None:
         self.channel = channel
         self.is_held = True
         self._tell = tell
         self._relay = relay  # the ends to read and to write commands that another supervisor hands on
         self._limits: list[bytes] = []  # of this process, for good
-        self._own = own_limits.read_own_limits()
+        self._original = original
 
     def wait_command(self, *, is_first: bool) -> list[int]:
         """Wait for a command. Return its control socket, output and maybe input: fewer at the end of the channel, out
         of descriptors, or before a command for which only a new process will do."""
-        descriptors = self.take_over() if is_first else []
+        handed_on = descriptors = self.take_over() if is_first else []
         while not descriptors:
             data, descriptors, _, _ = socket.recv_fds(self.channel, 1, 3, getattr(socket, "MSG_CMSG_CLOEXEC", 0))
             if not descriptors and not (is_first and data == NEEDS_NEW):
                 return []
         for descriptor in descriptors:
             os.set_inheritable(descriptor, False)
-        if self.is_unchanged():
+        if handed_on or self.is_unchanged():  # a changed zygote forks for what is handed on if it can't end yet
             return descriptors
         socket.send_fds(self._relay[1], [b"+"], descriptors)
         self.leave()
@@ -55,7 +63,7 @@ class ChannelSlot:
 
     def is_unchanged(self) -> bool:
         """Return whether no command has changed the limits of this process."""
-        return own_limits.read_own_limits() == self._own
+        return own_limits.read_own_limits() == self._original
 
     def leave(self) -> None:
         """Have the zygote start another supervisor."""
@@ -76,11 +84,14 @@ class ChannelSlot:
         """Apply the limits to this process: the command inherits them."""
         new = [each for each in limits if each not in self._limits]
         self._limits += new
-        command_start.limit([each for each in new if each != REMOVING])
+        numbered = [each for each in new if each != REMOVING]
+        if numbered:
+            command_start.limit(numbered)
+            limits_before, others = self._original
+            lower = command_start.lower_limits(numbered, limits_before)
+            self._original = {**limits_before, **lower}, others
         if REMOVING in new:
             command_start.only_remove(root)
-        if new:
-            self._own = own_limits.read_own_limits()
 
     def is_free(self) -> bool:
         """Return whether the next command may start here too, if it has the same sender and limits."""

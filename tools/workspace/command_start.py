@@ -7,7 +7,7 @@ import signal
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING or __package__:
-    from toolgate.tools.workspace import landlock, read_only
+    from toolgate.tools.workspace import landlock, own_limits, read_only
 else:  # as in supervisor.py, which has put this folder on the path
     import landlock
     import read_only
@@ -42,16 +42,26 @@ def find_program(program: bytes, environment: dict[bytes, bytes]) -> bytes:
 
 def limit(limits: list[bytes]) -> None:
     """Take the resource limits on, for the command and all below it: the supervisor itself needs next to nothing."""
-    if not limits:
-        return
     import resource  # start-up: only in a sandbox
 
+    numbers = [int(entry.partition(b"=")[0]) for entry in limits]
+    current = {number: resource.getrlimit(number) for number in numbers}
+    for number, pair in lower_limits(limits, current).items():
+        resource.setrlimit(number, pair)
+
+
+def lower_limits(limits: list[bytes], current: "own_limits.Limits") -> "own_limits.Limits":
+    """Return the limits of the `NUMBER=VALUE` entries, none of them above the `current` hard one."""
+    import resource  # start-up: as above
+
+    lower: own_limits.Limits = {}
     for entry in limits:
-        number, _, value = entry.partition(b"=")
-        _, most = resource.getrlimit(int(number))
-        wanted = int(value) if most == resource.RLIM_INFINITY else min(int(value), most)
-        grace = CPU_GRACE if int(number) == resource.RLIMIT_CPU and most == resource.RLIM_INFINITY else 0
-        resource.setrlimit(int(number), (wanted, wanted + grace))
+        number, value = map(int, entry.split(b"="))
+        _, most = lower.get(number, current[number])
+        wanted = value if most == resource.RLIM_INFINITY else min(value, most)
+        grace = CPU_GRACE if number == resource.RLIMIT_CPU and most == resource.RLIM_INFINITY else 0
+        lower[number] = (wanted, wanted + grace)
+    return lower
 
 
 def dump_no_core() -> None:

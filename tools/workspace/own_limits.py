@@ -7,17 +7,22 @@ set it follows the priority, and reading it takes a call that Python lacks.
 
 import os
 import resource
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    Limits = dict[int, tuple[int, int]]  # the soft and the hard one of each resource, by its number
+    OwnLimits = tuple[Limits, tuple[object, ...]]  # and all else
 
 NUMBERS = sorted({value for name, value in vars(resource).items() if name.startswith("RLIMIT_")})
 
 
-def read_own_limits() -> tuple[object, ...]:
+def read_own_limits() -> "OwnLimits":
     """Return what is to be compared."""
-    limits = tuple(resource.getrlimit(number) for number in NUMBERS)
+    limits = {number: resource.getrlimit(number) for number in NUMBERS}
     priority = os.getpriority(os.PRIO_PROCESS, 0)
     if not hasattr(os, "sched_getaffinity"):  # not Linux
-        return limits, priority
-    return limits, priority, os.sched_getaffinity(0), os.sched_getscheduler(0), _read_oom_score()
+        return limits, (priority,)
+    return limits, (priority, os.sched_getaffinity(0), os.sched_getscheduler(0), _read_oom_score())
 
 
 def _read_oom_score() -> bytes:

@@ -77,13 +77,14 @@ def serve(fd: int, *, is_shared: bool = False) -> NoReturn:
     channel.set_inheritable(False)
     command_start.dump_no_core()
     relay = socket.socketpair()
-    tell = zygote(channel, is_shared=is_shared)
+    original = own_limits.read_own_limits()
+    tell = zygote(channel, original, is_shared=is_shared)
     if tell is not None:
-        supervise(channel_slot.ChannelSlot(channel, tell, relay))
+        supervise(channel_slot.ChannelSlot(channel, tell, relay, original))
     os._exit(0)  # no clean-up: it would touch, and so copy, the memory shared with the zygote
 
 
-def zygote(channel: socket.socket, *, is_shared: bool) -> int | None:
+def zygote(channel: socket.socket, original: "own_limits.OwnLimits", *, is_shared: bool) -> int | None:
     """Keep one supervisor waiting. Return in each the pipe for START_NEXT, and in the zygote None at the end."""
     process_tree.become_subreaper()
     server = os.getppid()
@@ -91,10 +92,9 @@ def zygote(channel: socket.socket, *, is_shared: bool) -> int | None:
     os.set_blocking(news, True)
     supervisors: set[int] = set()
     waiting = 0
-    before = own_limits.read_own_limits()
     while True:
         if not waiting:
-            if own_limits.read_own_limits() != before and (is_shared or have_ended(supervisors)):
+            if own_limits.read_own_limits() != original and (is_shared or have_ended(supervisors)):
                 break
             waiting = fork_when_possible(channel)
             if waiting == 0:

@@ -22,6 +22,20 @@ LOWER = (
     "taskset -p 1 {0}",
     "chrt -b -p 0 {0}",
 )
+LOWER_NEW = """exec python3 -I - <<'END'
+import os, resource
+supervisor = os.getppid()
+zygote = int(open(f"/proc/{supervisor}/stat").read().rpartition(")")[2].split()[1])
+waiting = lambda: set(map(int, open(f"/proc/{zygote}/task/{zygote}/children").read().split())) - {supervisor}
+while not (before := waiting()):
+    pass
+for each in before:
+    os.kill(each, 9)
+while not (new := waiting() - before):
+    pass
+resource.prlimit(new.pop(), resource.RLIMIT_NOFILE, (30, 30))
+END
+"""
 OWN = {  # what a command may do to itself and its children
     "its shell": "prlimit --pid $$ --nofile=64:64 && ulimit -n",
     "a child": "sleep 9 & prlimit --pid $! --nofile=64:64 && awk '/open files/ {print $4}' /proc/$!/limits; kill $!",
@@ -45,6 +59,19 @@ def test_the_next_command_has_the_limits_that_the_one_before_had(person: Planner
     for lower in LOWER:
         person.bash(find + lower.format("$T"))
         assert [person.bash(PROBE) for _ in range(2)] == [before] * 2, lower
+
+
+def test_a_supervisor_that_was_changed_as_it_was_forked_starts_no_command(person: Planner) -> None:
+    before = person.bash(PROBE)
+    for _ in range(3):
+        assert person.bash(LOWER_NEW) == "(no output)"
+        assert person.bash(PROBE) == before
+
+
+def test_commands_that_take_long_have_the_limits_that_those_before_a_change_had(person: Planner) -> None:
+    before = person.bash(PROBE)
+    person.bash(ZYGOTE + "prlimit --pid $Z --nofile=30:30")
+    assert [person.bash(f"{PROBE}; sleep 0.7") for _ in range(2)] == [before] * 2
 
 
 def test_a_command_changes_the_limits_of_its_own_children(person: Planner) -> None:
