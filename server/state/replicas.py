@@ -25,13 +25,16 @@ class ReplicaProcesses:
         self._replica = replica
         self._locks = locks
         self.on_living: Callable[[frozenset[str]], None] = lambda names: None  # called with those alive at each look
+        self._watched = set[str]()  # all that were alive when last looked at: at their death their work is taken over
         self._seen: dict[str, float] = {}  # replica → when it was last seen with a lease
 
     def own_name(self) -> str:
         return self._replica.name
 
     async def find_dead(self, names: Iterable[str]) -> frozenset[str]:
-        """Return those that are known to be dead. While Redis is away that is not known of any."""
+        """Return those that are known to be dead. While Redis is away that is not known of any.
+
+        `follow` looks at the others from now on. Redis may list none of them: it lost its data, or they ended since."""
         others = [name for name in names if name != self._replica.name]
         try:
             alive = await asyncio.gather(*map(self._replica.is_alive, others))
@@ -40,7 +43,9 @@ class ReplicaProcesses:
             ended = [name for name in released if await self._replica.find_ended(name)]
         except BusUnreachableError as error:
             log.warning("it is not known which replicas live: %s", error)
+            self._watch(others)
             return frozenset()
+        self._watch(living)
         return frozenset(others).difference(living).union(ended)
 
     def recent_names(self) -> frozenset[str]:
@@ -58,20 +63,21 @@ class ReplicaProcesses:
             group.create_task(self._look_for_dead(on_death))
 
     async def _look_for_dead(self, on_death: Callable[[], Awaitable[None]]) -> None:
-        known, earlier = set[str](), set[str]()
+        log.debug("this is replica %s", self._replica.name)
+        leased = set[str]()
         while True:
             try:
                 names = await self._replica.list_names()
                 self._note_seen(names)
-                known.update(names)
-                earlier.update(self._replica.list_earlier())
-                dead = await self.find_dead(known | earlier)
-                self.on_living(frozenset(known - dead))
+                leased.update(names)
+                self._watch([*names, *self._replica.list_earlier()])
+                dead = await self.find_dead([*self._watched])
+                self.on_living(frozenset(leased - dead))
                 if dead:
                     log.info("found dead: replica %s", ", ".join(sorted(dead)))
                     await on_death()
-                known -= dead  # else the next turn takes over their work
-                earlier -= dead
+                leased -= dead
+                self._watched -= dead  # else the next turn takes over their work
             except BusUnreachableError:
                 pass  # the bus logs it
             except StateError as error:
@@ -79,6 +85,12 @@ class ReplicaProcesses:
             except Exception:
                 log.exception("the work of dead replicas was not taken over")
             await asyncio.sleep(INTERVAL)
+
+    def _watch(self, names: Iterable[str]) -> None:
+        new = frozenset(names) - self._watched - {self._replica.name}
+        self._watched |= new
+        if new:
+            log.debug("watching replica %s", ", ".join(sorted(new)))
 
     def _note_seen(self, names: Iterable[str]) -> None:
         now = time.monotonic()

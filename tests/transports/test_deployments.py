@@ -1,6 +1,7 @@
 """Two deployments on one Redis, and a rolling upgrade from the release whose keys in Redis named no deployment."""
 
 import contextlib
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -63,6 +64,13 @@ def initialize(site: Site, id: str) -> str:
     return str(opened)
 
 
+def name_of(site: Site) -> str:
+    """Return the name that a server with -v has among the replicas."""
+    name = re.compile(r"this is replica (\w+)")
+    assert eventually(lambda: name.search(site.log()) is not None)
+    return name.findall(site.log())[0]
+
+
 def test_an_upgrade_from_replicas_without_a_deployment_loses_sessions_and_no_task(
     tmp_path: Path, postgres: Postgres
 ) -> None:
@@ -80,8 +88,10 @@ def test_an_upgrade_from_replicas_without_a_deployment_loses_sessions_and_no_tas
         assert new.ask("POST", "/mcp", ping, mcp_session_id=client.id)[0].status == 404
         opened = initialize(new, client.id)
         assert client.post("ping", at=0)[0].status == client.post("ping", at=1)[0].status == 200
+        name = name_of(second)
+        assert eventually(lambda: re.search(rf"watching replica .*{name}", new.log()) is not None)
         assert second.stop() == 0
-        assert eventually(lambda: "found dead: replica" in new.log())  # and its work is looked for
+        assert eventually(lambda: re.search(rf"found dead: replica .*{name}", new.log()) is not None)
         replicas.restart(1)
         with spoken(new, "http", **how) as asking:
             assert get(asking, task)["status"] == "working"

@@ -20,7 +20,7 @@ from tests.servers.postgres import Postgres
 from tests.servers.redis_server import RedisProcess
 from toolgate.server.base.bus.bus import Bus
 from toolgate.server.base.bus.open_bus import open_bus
-from toolgate.server.base.bus.settings import BusSettings
+from toolgate.server.base.bus.settings import BusSettings, LeaseTimes
 from toolgate.server.state import postgres as driver
 from toolgate.server.state.callback_timer import CallbackTimer, Firing, serves_everyone
 from toolgate.server.state.callbacks import CallbackStore
@@ -54,12 +54,22 @@ asyncio.run(main())
 class Process:
     """The callbacks and tasks of one replica, whose deaths it follows."""
 
-    def __init__(self, url: str, database: str, prefix: str, folder: Path, *, is_locked: bool = True) -> None:
+    def __init__(
+        self,
+        url: str,
+        database: str,
+        prefix: str,
+        folder: Path,
+        *,
+        is_locked: bool = True,
+        mercy: float = LeaseTimes().mercy,
+    ) -> None:
         self.url = url
         self.database = parse_database_url(database)
         self.prefix = prefix
         self.folder = folder
         self.is_locked = is_locked
+        self.lease = LeaseTimes(mercy=mercy)
         self.fired: list[Firing] = []
         self.adopted: list[str] = []
         self.failures = 0  # of the state that are to come
@@ -68,7 +78,7 @@ class Process:
 
     async def __aenter__(self) -> "Process":
         self._stack = AsyncExitStack()
-        self.bus = await open_bus(self.url, BusSettings(prefix=self.prefix))
+        self.bus = await open_bus(self.url, BusSettings(prefix=self.prefix, lease=self.lease))
         self._stack.push_async_callback(self.bus.close)
         self.store = open_store(self.folder, self.database)
         self._stack.push_async_callback(self.store.aclose)
@@ -161,6 +171,24 @@ def test_the_work_of_a_dead_replica_waits_for_a_state_that_is_away(
             while other.adopted != ["a task"]:
                 await asyncio.sleep(0.02)
             assert other.failures == 0
+
+    asyncio.run(asyncio.wait_for(body(), 30))
+
+
+def test_the_work_of_a_replica_that_redis_forgot_is_taken_over_if_it_does_not_return(
+    shared_redis: RedisProcess, postgres: Postgres, tmp_path: Path
+) -> None:
+    """While it may still return, the look at the start finds it alive. No look at Redis shows its name."""
+
+    async def body() -> None:
+        url, database = shared_redis.unix_url, postgres.create_database()
+        words = url, database, with_prefix().prefix, str(tmp_path), "1"
+        with owner_process(*words) as (owner, _):
+            owner.kill()
+        async with Process(url, database, with_prefix().prefix, tmp_path, mercy=1.5) as other:
+            assert await other.rows.adopt(serves_everyone) == []
+            while other.adopted != ["a task"]:
+                await asyncio.sleep(0.02)
 
     asyncio.run(asyncio.wait_for(body(), 30))
 
