@@ -97,6 +97,14 @@ def open_engine(connect: Callable[[], Awaitable[Any]]) -> AsyncEngine:
     return engine
 
 
+async def release(connection: AsyncConnection) -> None:
+    """Give a connection back to its pool, and roll back what is not committed. One that ended before is dropped."""
+    try:
+        await connection.close()
+    except CONNECT_ERRORS:  # of the rollback, which noticed the end
+        await connection.close()
+
+
 def _refuse_closed(connection: Any, _record: object, _proxy: object) -> None:
     """Have the pool connect again in place of a connection that the server ended. It costs no round trip."""
     if connection.driver_connection.is_closed():

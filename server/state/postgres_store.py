@@ -245,7 +245,7 @@ class PostgresStore:
             return result
         finally:
             transaction.raw = None
-            await connection.close()
+            await postgres.release(connection)
 
     async def _begin(
         self, engine: postgres.AsyncEngine, locks: postgres.TextClause | None, transaction: _Transaction
@@ -265,7 +265,7 @@ class PostgresStore:
                         await connection.execute(locks)
                 except BaseException:
                     transaction.raw = None
-                    await connection.close()
+                    await postgres.release(connection)
                     raise
                 return connection
             except postgres.CONNECT_ERRORS as error:

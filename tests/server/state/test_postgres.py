@@ -104,6 +104,26 @@ def test_a_restart_is_seen_by_what_was_under_way_alone(postgres: Postgres, url: 
     run(url, body)
 
 
+def test_a_call_refused_on_a_connection_that_has_ended_says_why_and_costs_no_connection(
+    postgres: Postgres, url: str
+) -> None:
+    """The store notices the end when it rolls back."""
+
+    def refuse(connection: Any) -> None:
+        (pid,) = connection.exec_driver_sql("SELECT pg_backend_pid()").one()
+        postgres.run_sql(f"SELECT pg_terminate_backend({pid}, 5000)")
+        raise StateError("there is no such todo")
+
+    async def body(store: PostgresStore) -> None:
+        for call in [store.read, store.transact] * driver.CONNECTIONS:
+            with pytest.raises(StateError, match="no such todo"):
+                await call(refuse)
+        await create(store)
+        assert await ids(store) == [1]
+
+    run(url, body)
+
+
 def test_a_connection_that_ends_in_a_transaction_fails_that_one(postgres: Postgres, url: str) -> None:
     def end(connection: Any) -> None:
         (pid,) = connection.exec_driver_sql("SELECT pg_backend_pid()").one()
