@@ -1,8 +1,10 @@
 """Edit one table of a TOML file as text: its statements are written, all else stays as it is.
 
-Each edit is parsed again and compared with the intended content, so that a mistake here can't damage a file.
+Each edit is parsed again and compared with the intended content, so that a mistake here can't damage a file. tomlkit
+0.15 is no help: it moves a `[[list]]` that stands between two tables of servers, and refuses some valid files.
 """
 
+import contextlib
 import json
 import re
 import tomllib
@@ -62,10 +64,13 @@ def set_table(text: str, path: tuple[str, ...], entry: dict[str, Any], removed: 
         if key in removed:
             lines = [line for line in lines if line != COMMENTS.get(key)]
         elif key in entry and entry[key] != old[key]:
-            lines.append(f"{key} = {json.dumps(entry[key], ensure_ascii=False)}{newline}")
+            lines.append(f"{key} = {_format_value(entry[key])}{_find_comment(statement.text)}{newline}")
         else:
             lines.append(statement.text)
-    lines += [_format_item(item).replace("\n", newline) for item in entry.items() if item[0] not in old]
+    new = [_format_item(item).replace("\n", newline) for item in entry.items() if item[0] not in old]
+    if new and not lines[-1].endswith("\n"):  # the text has no last newline
+        lines[-1] += newline
+    lines += new
     parts = [*(each.text for each in statements[:first]), *lines, *(each.text for each in statements[end:])]
     return _check("".join(parts), text, path, merged)
 
@@ -159,6 +164,16 @@ def _split(text: str) -> Iterator[TomlStatement]:
         waiting = ""
 
 
+def _find_comment(text: str) -> str:
+    """Return the comment behind the value of a statement, and the space before it."""
+    line = text.rstrip("\r\n")
+    for place in re.finditer(r"[ \t]*#", line):
+        with contextlib.suppress(tomllib.TOMLDecodeError):
+            tomllib.loads(line[: place.start()])
+            return line[place.start() :]
+    return ""
+
+
 def _walk_header(content: Any) -> Iterator[str]:
     while content:
         if isinstance(content, list):
@@ -170,4 +185,8 @@ def _walk_header(content: Any) -> Iterator[str]:
 
 def _format_item(item: tuple[str, Any]) -> str:
     key, value = item
-    return f"{COMMENTS.get(key, '')}{key} = {json.dumps(value, ensure_ascii=False)}\n"
+    return f"{COMMENTS.get(key, '')}{key} = {_format_value(value)}\n"
+
+
+def _format_value(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)

@@ -15,6 +15,7 @@ TEXTS = [
     'model = "x"',
     '[mcp_servers.other]\ncommand = "y"\n\n[mcp_servers.other.env]\nA = "b"\n\n\n# tail\n',
     'a = """\n[mcp_servers.toolgate]\n"""\r\n[b]\r\nc = [\r\n  "[mcp_servers.toolgate]",\r\n]\r\n',
+    '[mcp_servers.other]\ncommand = "y"\n\n[[list]]\nx = 1\n\n[mcp_servers.last]\nb = 1\na = 2\n',
     "# comment\u2028[mcp_servers.toolgate]\n[[list]]\nx = 1\n[[list]]\nx = 2\n",
 ]
 
@@ -41,6 +42,30 @@ def test_what_a_person_added_to_the_table_stays() -> None:
     back = set_table(changed, PATH, {"url": "x"}, removed=["command", "args", "required"])
     assert tomllib.loads(back) == tomllib.loads(text) and "silently" not in back
     assert remove_table(changed, PATH).strip() == "# next\n[z]"
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('command = "old" # mine\n', 'command = "/new" # mine\n'),
+        ('  command =   "#" \t# "mine" # too\r\n', 'command = "/new" \t# "mine" # too\r\n'),
+        ('command = [ # first\n  "#", # "second"\n] # mine\n', 'command = "/new" # mine\n'),
+        ('command = """\n# no comment"""#mine\n', 'command = "/new"#mine\n'),
+        ('command = "# no comment"\n', 'command = "/new"\n'),
+    ],
+)
+def test_the_comment_behind_a_changed_value_stays(old: str, new: str) -> None:
+    newline = "\r\n" if "\r\n" in old else "\n"
+    text = f"[mcp_servers.toolgate]{newline}%s# next{newline}[z]{newline}"
+    assert set_table(text % old, PATH, {"command": "/new"}) == text % new
+
+
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+def test_a_table_is_changed_at_the_end_of_a_text_without_a_last_newline(newline: str) -> None:
+    text = f"# first{newline}[mcp_servers.toolgate]{newline}startup_timeout_sec = 20 # slow"
+    assert set_table(text, PATH, {"command": "x"}) == f'{text}{newline}command = "x"{newline}'
+    assert set_table(text, PATH, {"startup_timeout_sec": 20}) == text
+    assert remove_table(text, PATH) == f"# first{newline}"
 
 
 @pytest.mark.parametrize(
