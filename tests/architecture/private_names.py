@@ -6,7 +6,7 @@ import inspect
 import re
 from collections.abc import Iterator, Mapping
 
-LIBRARIES = ("asyncio", "httptools", "sse_starlette", "starlette", "uvicorn", "uvloop")
+LIBRARIES = ("asyncio", "httptools", "redis", "sse_starlette", "starlette", "uvicorn", "uvloop")
 PRIVATE = re.compile(r"_(?!_)\w+")
 
 

@@ -1,8 +1,9 @@
-"""Send commands to Redis over one connection, many at once, each with a time limit.
+"""Send commands to Redis in batches over one connection, each with a time limit.
 
-Commands of one turn of the event loop are written together, and replies come in order. A cancelled caller leaves its
-reply to be read and dropped. Beside a lost connection a command waits for the next one, within its time limit. One that
-was written may have been carried out, so it fails, unless it may be repeated.
+One batch is under way at a time. The commands of one turn of the event loop, and those that come before its end, go
+in the next one. A cancelled caller leaves its reply to be read and dropped. Beside a lost connection a command waits
+for the next one, within its time limit. One that was sent may have been carried out, so it fails, unless it may be
+repeated.
 """
 
 import asyncio
@@ -13,30 +14,36 @@ import msgspec
 
 from toolgate.server.base.bus.bus import BusUnreachableError
 from toolgate.server.base.bus.redis.connection import (
-    RedisConnection,
+    AbstractConnection,
+    ReadOnlyError,
+    Redis,
     RedisServer,
-    RefusedError,
     Reply,
-    ReplyProtocol,
-    pack,
+    ResponseError,
 )
 from toolgate.server.base.bus.redis.link import RedisLink
 
 MAX_WAITING = 20_000  # commands without a reply: more than Redis carries out in a time limit, so they would fail
 MAX_WAITING_SIZE = 64 * 2**20  # bytes of these: three of the largest values, and others
+MAX_BATCH = 1_000  # commands of one batch
 SLOWEST = 8 * 2**20  # bytes a second: large data gets so much more time, and so does what is sent after it
 LATE = 0.1  # seconds: if the event loop is later than this, replies may have come meanwhile
+OVERHEAD = 16  # bytes of a word, besides its data
+
+Words = Sequence[str | bytes | int]
 
 
 class _PendingCommand(msgspec.Struct, eq=False):
     """A command without a reply, which fails when it is `due`. `may_repeat`: it changes nothing."""
 
-    data: bytes
+    words: Words
     reply: "asyncio.Future[Reply]"
     size: int
     began: float
     due: float
     may_repeat: bool
+    is_sent: bool = False
+    timer: asyncio.TimerHandle | None = None
 
 
 class RedisCommands:
@@ -52,9 +59,8 @@ class RedisCommands:
         self._unsent: deque[_PendingCommand] = deque()
         self._sent: deque[_PendingCommand] = deque()
         self._size = 0
-        self._protocol: ReplyProtocol | None = None
-        self._is_flush_due = False
-        self._timer: asyncio.TimerHandle | None = None
+        self._has_work = asyncio.Event()
+        self._limit: asyncio.Timeout | None = None  # of the connection's life: a command that is late ends it
         self._is_closed = False
         self.latency = 0.0
         self.on_connected: Callable[[], None] = lambda: None
@@ -66,16 +72,7 @@ class RedisCommands:
         may_repeat: it changes nothing
         expected: bytes that a large reply may have, for which it gets more time
         """
-        return self.send(pack(*words), may_repeat=may_repeat, expected=expected)
-
-    async def run_all(self, *commands: Sequence[str | bytes | int], may_repeat: bool = False) -> list[Reply]:
-        """Send commands in one round trip, and return their replies. Raises BusUnreachableError."""
-        replies = [self.run(*words, may_repeat=may_repeat) for words in commands]
-        return [await reply for reply in replies]
-
-    def send(self, data: bytes, *, may_repeat: bool = False, expected: int = 0) -> "asyncio.Future[Reply]":
-        """Send a packed command, and return its reply."""
-        size = len(data) + expected
+        size = expected + sum(OVERHEAD + (0 if isinstance(word, int) else len(word)) for word in words)
         reply: asyncio.Future[Reply] = self._loop.create_future()
         now = self._loop.time()
         if (failure := self._find_failure(size)) is not None:
@@ -83,22 +80,23 @@ class RedisCommands:
             return reply
         self._size += size
         due = now + self._seconds + self._size / SLOWEST
-        self._unsent.append(_PendingCommand(data, reply, size, now, due, may_repeat))
-        if not self._is_flush_due:
-            self._is_flush_due = True
-            self._loop.call_soon(self._flush)
-        if self._timer is None:
-            self._timer = self._loop.call_later(due - now, self._check_time, due)
+        command = _PendingCommand(words, reply, size, now, due, may_repeat)
+        command.timer = self._loop.call_at(due, self._expire, command)
+        self._unsent.append(command)
+        self._has_work.set()
         return reply
+
+    async def run_all(self, *commands: Words, may_repeat: bool = False) -> list[Reply]:
+        """Send commands in one round trip, and return their replies. Raises BusUnreachableError."""
+        replies = [self.run(*words, may_repeat=may_repeat) for words in commands]
+        return [await reply for reply in replies]
 
     async def close(self) -> None:
         """Disconnect. Commands without a reply fail."""
         self._is_closed = True
         await self.link.close()
-        if self._timer is not None:
-            self._timer.cancel()
-        self._fail_all(self._sent, self._closed_error())
-        self._fail_all(self._unsent, self._closed_error())
+        while self._unsent:
+            self._fail(self._unsent.popleft(), self._closed_error())
 
     def _find_failure(self, size: int) -> BusUnreachableError | None:
         """Return why a new command can't be sent, or None."""
@@ -114,87 +112,90 @@ class RedisCommands:
     def _closed_error(self) -> BusUnreachableError:
         return BusUnreachableError(f"Redis at {self._server.name} is not used any more: the server ends")
 
-    async def _serve(self, connection: RedisConnection) -> None:
+    async def _serve(self, client: Redis) -> None:
         """Use a new connection until it is lost."""
+        connection = await client.connection_pool.get_connection()  # type: ignore[no-untyped-call]  # the library's
         self.on_connected()
-        self._protocol = connection.receive(self._take_reply, self._flush)
-        self._flush()
         try:
-            await self._protocol.ended
+            async with asyncio.timeout(None) as self._limit:
+                while True:
+                    await self._has_work.wait()
+                    if await connection.can_read():  # Redis has closed it: what is unsent waits for the next one
+                        raise ConnectionResetError
+                    self._take_batch()
+                    await self._send_batch(connection)
         finally:
-            self._protocol = None
+            self._limit = None
             self._recover()
 
-    def _flush(self) -> None:
-        """Send the commands of this turn of the event loop."""
-        self._is_flush_due = False
-        if self._protocol is None or not self._protocol.can_send:
-            return
-        batch: list[bytes] = []
-        while self._unsent:
+    def _take_batch(self) -> None:
+        """Choose the commands that are sent next."""
+        while self._unsent and len(self._sent) < MAX_BATCH:
             command = self._unsent.popleft()
-            if command.reply.done():  # cancelled before it was sent
-                self._size -= command.size
+            if command.reply.done():  # cancelled or expired before it was sent
+                self._end(command)
             else:
+                command.is_sent = True
                 self._sent.append(command)
-                batch.append(command.data)
-        if batch:
-            self._protocol.send(b"".join(batch))
+        if not self._unsent:
+            self._has_work.clear()
 
-    def _take_reply(self, reply: Reply) -> None:
-        if not self._sent:
-            raise ConnectionError("a reply without a command")
-        command = self._sent.popleft()
-        self._size -= command.size
-        self.latency = self._loop.time() - command.began
-        if command.reply.done():
+    async def _send_batch(self, connection: AbstractConnection) -> None:
+        """Raises OSError, and errors of the client library, if the connection is of no use."""
+        data = connection.pack_commands([command.words for command in self._sent])
+        await connection.send_packed_command(data, check_health=False)
+        while self._sent:
+            await self._take_reply(connection)
+
+    async def _take_reply(self, connection: AbstractConnection) -> None:
+        try:
+            reply = await connection.read_response()
+        except ResponseError as error:
+            self._fail(self._sent.popleft(), self._server.unreachable(error))
+            if isinstance(error, ReadOnlyError):  # after a failover: the next connection may lead to the new primary
+                raise
             return
-        if isinstance(reply, RefusedError):
-            _fail(command.reply, self._server.unreachable(reply))
-        else:
+        command = self._sent.popleft()
+        self._end(command)
+        self.latency = self._loop.time() - command.began
+        if not command.reply.done():
             command.reply.set_result(reply)
 
     def _recover(self) -> None:
-        """Keep the written commands that may be repeated, and fail the others."""
+        """Keep the sent commands that may be repeated, and fail the others."""
         lost, self._sent = self._sent, deque()
-        repeated = [command for command in lost if command.may_repeat and not command.reply.done()]
         failure = BusUnreachableError(f"Redis at {self._server.name} was lost before its reply")
-        for command in lost:
-            if not command.may_repeat or command.reply.done():
-                self._size -= command.size
-                _fail(command.reply, failure)
-        self._unsent.extendleft(reversed(repeated))
+        for command in reversed(lost):
+            if command.may_repeat and not command.reply.done():
+                command.is_sent = False
+                self._unsent.appendleft(command)
+            else:
+                self._fail(command, failure)
+        if self._unsent:
+            self._has_work.set()
 
-    def _check_time(self, due: float) -> None:
-        """Fail the commands whose time is over. If one of them was written, the connection is given up."""
+    def _expire(self, command: _PendingCommand) -> None:
+        """Fail a command whose time is over. If it was sent, the connection is given up."""
         now = self._loop.time()
-        self._timer = None
-        if now - due > LATE:  # this process did not run: replies may be there, unread
-            self._timer = self._loop.call_later(LATE, self._check_time, now + LATE)
+        if now - command.due > LATE:  # this process did not run: the reply may be there, unread
+            command.due = now + LATE
+            command.timer = self._loop.call_at(command.due, self._expire, command)
             return
-        failure = self._server.unreachable(TimeoutError(), self._seconds)
-        is_overdue = False
-        for command in self._sent:
-            if command.due > now:
-                break
-            is_overdue = True
-            _fail(command.reply, failure)
-        if is_overdue:
-            self.link.lose(failure)
-        while self._unsent and self._unsent[0].due <= now:
-            command = self._unsent.popleft()
-            self._size -= command.size
-            _fail(command.reply, self.link.failure or failure)
-        oldest = next((command for command in self._sent if not command.reply.done()), None)
-        oldest = oldest or (self._unsent[0] if self._unsent else None)
-        if oldest is not None:
-            due = max(oldest.due, now + 0.001)
-            self._timer = self._loop.call_later(due - now, self._check_time, due)
+        _fail(command.reply, self.link.failure or self._server.unreachable(TimeoutError(), self._seconds))
+        if self._limit is not None and command.is_sent:
+            self._limit.reschedule(now)
+            self._limit = None
+        while self._unsent and self._unsent[0].reply.done():
+            self._end(self._unsent.popleft())
 
-    def _fail_all(self, commands: "deque[_PendingCommand]", failure: BusUnreachableError) -> None:
-        for command in commands:
-            _fail(command.reply, failure)
-        commands.clear()
+    def _fail(self, command: _PendingCommand, failure: BusUnreachableError) -> None:
+        self._end(command)
+        _fail(command.reply, failure)
+
+    def _end(self, command: _PendingCommand) -> None:
+        self._size -= command.size
+        if command.timer is not None:
+            command.timer.cancel()
 
 
 def _fail(reply: "asyncio.Future[Reply]", failure: BusUnreachableError) -> None:

@@ -1,30 +1,29 @@
-"""Connect to Redis or Valkey by its URL, write commands and read replies (RESP2).
+"""Connect to Redis or Valkey by its URL with the client library, and say in words why it can't be used.
 
 The URL is a secret: errors and logs name the address alone.
 """
 
 import asyncio
+import contextlib
 import os
 import ssl
-from collections.abc import Callable
+from collections.abc import AsyncGenerator
+from typing import Any
 
-from redis.asyncio import ConnectionPool
+from redis.asyncio import Redis
+from redis.asyncio.client import PubSub
 from redis.asyncio.connection import AbstractConnection
-from redis.exceptions import AuthenticationError, BusyLoadingError, ReadOnlyError, RedisError
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import AuthenticationError, BusyLoadingError, ReadOnlyError, RedisError, ResponseError
+from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from toolgate.server.base.bus.bus import BusUnreachableError
-from toolgate.server.base.bus.redis.reply_parser import INCOMPLETE, RefusedError, Reply, ReplyParser
 from toolgate.server.base.bus.redis_url import RedisUrl
 
-CHUNK = 64 * 1024  # bytes read at once
-FAILURES = {
-    "LOADING": BusyLoadingError,
-    "NOAUTH": AuthenticationError,
-    "READONLY": ReadOnlyError,  # after a failover: the next connection may lead to the new primary
-    "WRONGPASS": AuthenticationError,
-}
+Reply = Any  # bytes, int, bool, None, or a list of these
 
-__all__ = ["RedisConnection", "RedisServer", "RefusedError", "Reply", "ReplyProtocol", "pack"]
+__all__ = ["AbstractConnection", "PubSub", "ReadOnlyError", "Redis", "RedisServer", "Reply", "ResponseError"]
 
 
 class RedisServer:
@@ -32,25 +31,28 @@ class RedisServer:
 
     def __init__(self, url: RedisUrl) -> None:
         self.name = url.address
+        self._url = url.secret
         try:
-            self._pool = ConnectionPool.from_url(
-                url.secret, protocol=2, socket_timeout=None, socket_connect_timeout=None
-            )
+            self._create_client(0)
         except (ValueError, RedisError, TypeError):
             raise ValueError("the URL of Redis is invalid") from None  # the library's text repeats parts of it
 
-    async def connect(self, seconds: float) -> "RedisConnection":
-        """Return a new connection that answers commands. Raises BusUnreachableError."""
-        connection = RedisConnection(self._pool.make_connection())  # type: ignore[no-untyped-call]  # the library's
+    @contextlib.asynccontextmanager
+    async def connect(self, seconds: float) -> AsyncGenerator[Redis]:
+        """Yield a client that has connected, signed in and had a reply: a stopped server accepts connections, too.
+
+        Raises BusUnreachableError."""
+        client = self._create_client(seconds)
         try:
-            async with asyncio.timeout(seconds):
-                await connection.open()
-        except BaseException as error:
-            await connection.close()
-            if isinstance(error, Exception):
+            try:
+                async with asyncio.timeout(seconds):
+                    await client.ping()
+            except Exception as error:  # noqa: BLE001  # of the library, of TLS, or of a reply that is none
                 raise self.unreachable(error, seconds) from None
-            raise
-        return connection
+            yield client
+        finally:
+            with contextlib.suppress(RedisError, OSError):
+                await client.aclose()
 
     def unreachable(self, error: BaseException | None, seconds: float = 0.0) -> BusUnreachableError:
         """Return the error that says why Redis can't be used."""
@@ -58,123 +60,21 @@ class RedisServer:
             return BusUnreachableError(str(error))
         return BusUnreachableError(f"Redis at {self.name} {_describe(error, seconds)}")
 
-
-class RedisConnection:
-    """An open connection. Either one task writes and one reads, or `receive` takes it over."""
-
-    def __init__(self, connection: AbstractConnection) -> None:
-        self._connection = connection
-        self._parser = ReplyParser()
-
-    def receive(self, handle: Callable[[Reply], None], resume: Callable[[], None]) -> "ReplyProtocol":
-        """Call `handle` with each reply as it arrives, and `resume` when more can be sent, instead of `read` and
-        `write`."""
-        writer = self._connection._writer  # pyright: ignore[reportPrivateUsage]
-        if writer is None:
-            raise ConnectionResetError
-        protocol = ReplyProtocol(writer.transport, self._parser, handle, resume)
-        writer.transport.set_protocol(protocol)
-        return protocol
-
-    async def open(self) -> None:
-        """Connect, sign in, and wait for the first reply: a stopped server accepts connections, too."""
-        await self._connection.connect()  # type: ignore[no-untyped-call]  # the library's
-        await self.write(pack("PING"))
-        reply = await self.read()
-        if isinstance(reply, Exception):
-            raise reply
-
-    async def write(self, data: bytes) -> None:
-        """Raises OSError, RedisError."""
-        if not self._connection.is_connected:  # the library would connect again, and replies come to other commands
-            raise ConnectionError
-        await self._connection.send_packed_command(data, check_health=False)
-
-    async def read(self) -> Reply:
-        """Return the next reply, which is an exception if it is an error. Raises OSError, RedisError."""
-        while (reply := self._parser.take()) is INCOMPLETE:
-            reader = self._connection._reader  # pyright: ignore[reportPrivateUsage]  # the library's parser is slow
-            chunk = b"" if reader is None else await reader.read(CHUNK)
-            if not chunk:
-                raise ConnectionResetError
-            self._parser.feed(chunk)
-        return _check(reply)
-
-    async def close(self) -> None:
-        """Close at once, without waiting for what is not sent."""
-        await self._connection.disconnect(nowait=True)
-
-
-class ReplyProtocol(asyncio.Protocol):
-    """A connection without a task: replies are handled in the turn in which they arrive, which halves the time of a
-    small one. `ended` is done, with the error, when the connection is lost."""
-
-    def __init__(
-        self,
-        transport: asyncio.WriteTransport,
-        parser: ReplyParser,
-        handle: Callable[[Reply], None],
-        resume: Callable[[], None],
-    ) -> None:
-        self._transport = transport
-        self._parser = parser
-        self._handle = handle
-        self._resume = resume
-        self._is_full = False
-        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    @property
-    def can_send(self) -> bool:
-        """Return whether to send now. A lost connection has ended before those who wait for it learn of it."""
-        return not self._is_full and not self.ended.done()
-
-    def send(self, data: bytes) -> None:
-        self._transport.write(data)
-
-    def data_received(self, data: bytes) -> None:
-        if self.ended.done():
-            return
-        try:
-            self._parser.feed(data)
-            while (reply := self._parser.take()) is not INCOMPLETE:
-                self._handle(_check(reply))
-        except Exception as error:  # noqa: BLE001  # a reply that is none, or says that the connection is of no use
-            self.connection_lost(error)
-
-    def pause_writing(self) -> None:
-        self._is_full = True
-
-    def resume_writing(self) -> None:
-        self._is_full = False
-        self._resume()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        if not self.ended.done():
-            self.ended.set_exception(exc or ConnectionResetError())
-
-
-def pack(*words: str | bytes | int) -> bytes:
-    """Return a command as Redis reads it."""
-    parts = [b"*%d\r\n" % len(words)]
-    for word in words:
-        data = word if isinstance(word, bytes) else str(word).encode()
-        parts.append(b"$%d\r\n%b\r\n" % (len(data), data))
-    return b"".join(parts)
-
-
-def _check(reply: Reply) -> Reply:
-    """Return the reply. Raises RedisError if it says that the connection is of no use."""
-    if isinstance(reply, RefusedError):
-        failure = FAILURES.get(str(reply).partition(" ")[0])
-        if failure is not None:
-            raise failure(str(reply))
-    return reply
+    def _create_client(self, seconds: float) -> Redis:
+        """Return a client that never repeats a command: it may have been carried out."""
+        return Redis.from_url(
+            self._url,
+            protocol=2,
+            retry=Retry(NoBackoff(), 0, supported_errors=()),
+            socket_timeout=None,
+            socket_connect_timeout=seconds,
+        )
 
 
 def _describe(error: BaseException | None, seconds: float) -> str:
     """Return what completes "Redis at … "; what the library says may hold secrets."""
     match error:
-        case TimeoutError():
+        case TimeoutError() | RedisTimeoutError():
             return f"does not answer within {seconds:g} s"
         case AuthenticationError():
             return "refuses the user or the password"
@@ -182,8 +82,9 @@ def _describe(error: BaseException | None, seconds: float) -> str:
             return "is loading its data"
         case ReadOnlyError():
             return "is a copy that can't be written"
-        case RefusedError():
-            return f"refuses a command: {str(error)[:200]}"
+        case ResponseError():
+            text = f"{error.status_code} {error}" if error.status_code else str(error)
+            return f"refuses a command: {text.partition(', with args')[0][:200]}"  # the arguments may be secret
         case _:
             cause = error and (error.__cause__ or error.__context__ or error)
             return f"can't be reached{_describe_cause(cause)}"

@@ -7,11 +7,12 @@ import asyncio
 import contextlib
 import secrets
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from typing import Any
 
 import msgspec
 
-from toolgate.server.base.bus.redis.connection import RedisConnection, RedisServer, RefusedError, Reply, pack
+from toolgate.server.base.bus.redis.connection import Redis, RedisServer, ResponseError
 from toolgate.server.base.bus.redis.replica import DEPLOYMENTS
 from toolgate.server.base.bus.redis_url import RedisUrl
 from toolgate.server.base.bus.settings import PREFIX
@@ -52,103 +53,89 @@ async def describe_redis(url: RedisUrl, deployment: str | None) -> RedisDescript
 
     Raises BusUnreachableError, and ValueError for an invalid URL.
     """
-    async with _connect(url) as (server, connection):
-        return await _describe(server, connection, deployment)
+    async with _connect(url) as (server, client):
+        return await _describe(server, client, deployment)
 
 
 async def read_clock(url: RedisUrl, now: Callable[[], float] = time.time) -> tuple[float, float, float]:
     """Return the time of Redis, between two of this machine. Raises BusUnreachableError, and ValueError."""
-    async with _connect(url) as (_, connection):
+    async with _connect(url) as (_, client):
         before = now()
-        seconds, microseconds = await _ask(connection, "TIME")
-        return before, int(seconds) + int(microseconds) / 1e6, now()
+        seconds, microseconds = await client.time()
+        return before, seconds + microseconds / 1e6, now()
 
 
 @contextlib.asynccontextmanager
-async def _connect(url: RedisUrl) -> AsyncGenerator[tuple[RedisServer, RedisConnection]]:
+async def _connect(url: RedisUrl) -> AsyncGenerator[tuple[RedisServer, Redis]]:
     server = RedisServer(url)
-    connection = await server.connect(TIMEOUT)
-    try:
-        async with asyncio.timeout(TIMEOUT):
-            yield server, connection
-    except Exception as error:  # noqa: BLE001  # of the library, of TLS, or of a reply that is none
-        raise server.unreachable(error, TIMEOUT) from None
-    finally:
-        await connection.close()
+    async with server.connect(TIMEOUT) as client:
+        try:
+            async with asyncio.timeout(TIMEOUT):
+                yield server, client
+        except Exception as error:  # noqa: BLE001  # of the library, of TLS, or of a reply that is none
+            raise server.unreachable(error, TIMEOUT) from None
 
 
-async def _describe(server: RedisServer, connection: RedisConnection, deployment: str | None) -> RedisDescription:
-    servers = await _count_servers(connection)
-    facts = _parse_info(await _ask(connection, "INFO"))
-    product = "Valkey" if "valkey_version" in facts else "Redis"
-    saving = await _ask(connection, "CONFIG", "GET", "save")
-    saves = facts.get("aof_enabled") == "1" or (bool(saving[1]) if isinstance(saving, list) and saving else None)
+async def _describe(server: RedisServer, client: Redis, deployment: str | None) -> RedisDescription:
+    servers = await _count_servers(client)
+    facts: dict[str, Any] = await _ask(client.info()) or {}
+    saving: dict[str, str] = await _ask(client.config_get("save")) or {}
     return RedisDescription(
-        product=product,
-        version=facts.get("valkey_version") or facts.get("redis_version", ""),
+        product="Valkey" if "valkey_version" in facts else "Redis",
+        version=str(facts.get("valkey_version") or facts.get("redis_version", "")),
         policy=facts.get("maxmemory_policy", ""),
-        used_memory=int(facts.get("used_memory", 0)),
-        most_memory=int(facts.get("maxmemory", 0)),
-        saves=saves,
-        is_cluster=facts.get("cluster_enabled") == "1",
+        used_memory=facts.get("used_memory", 0),
+        most_memory=facts.get("maxmemory", 0),
+        saves=facts.get("aof_enabled") == 1 or (bool(saving["save"]) if saving else None),
+        is_cluster=facts.get("cluster_enabled") == 1,
         is_copy=facts.get("role") == "slave",
-        refusal=await _try_to_write(server, connection),
+        refusal=await _try_to_write(server, client),
         servers=0 if deployment is None else servers.pop(deployment, 0),
-        latency=await _measure(connection),
+        latency=await _measure(client),
         others=servers,
         deployment=deployment or "",
     )
 
 
-async def _try_to_write(server: RedisServer, connection: RedisConnection) -> str:
+async def _try_to_write(server: RedisServer, client: Redis) -> str:
     """Return why a script that writes, or a message, is refused, or ""."""
     key, word = f"{PREFIX}doctor:{secrets.token_hex(8)}", secrets.token_hex(8)
     try:
-        for words in (("EVAL", WRITE, 1, key, word), ("PUBLISH", f"{PREFIX}doctor", word)):
-            reply = await _ask(connection, *words)
-            if isinstance(reply, RefusedError):
-                return str(server.unreachable(reply))
-    except (OSError, EOFError):
-        raise
-    except Exception as error:  # noqa: BLE001  # read-only, for example
+        await client.eval(WRITE, 1, key, word)
+        await client.publish(f"{PREFIX}doctor", word)
+    except ResponseError as error:
         return str(server.unreachable(error))
     return ""
 
 
-async def _count_servers(connection: RedisConnection) -> dict[str, int]:
+async def _count_servers(client: Redis) -> dict[str, int]:
     """Return how many servers of each deployment hold a lease. Replicas whose prefix names none are under ""."""
-    now = await _ask(connection, "TIME")
-    begin = int(now[0]) * 1000 if isinstance(now, list) else "+inf"  # a lease is scored by when it ends
-    prefixes = await _ask(connection, "ZRANGEBYSCORE", DEPLOYMENTS, begin, "+inf")
-    names = [prefix.decode("utf-8", "replace") for prefix in prefixes] if isinstance(prefixes, list) else []
+    now = await _ask(client.time())
+    begin = "+inf" if now is None else now[0] * 1000  # a lease is scored by when it ends
+    prefixes: list[bytes] = await _ask(client.zrangebyscore(DEPLOYMENTS, begin, "+inf")) or []
     servers = dict[str, int]()
-    for name in names:
-        count = await _ask(connection, "ZCOUNT", f"{name}replicas", begin, "+inf")
-        servers[name.removeprefix(PREFIX).removesuffix(":")] = count if isinstance(count, int) else 0
-    earlier = await _ask(connection, "ZRANGEBYSCORE", f"{PREFIX}replicas", begin, "+inf")
-    upgraded = await _ask(connection, "SMEMBERS", f"{PREFIX}upgraded")
-    if isinstance(earlier, list) and isinstance(upgraded, list) and (left := set(earlier) - set(upgraded)):
+    for name in (prefix.decode("utf-8", "replace") for prefix in prefixes):
+        count: int | None = await _ask(client.zcount(f"{name}replicas", begin, "+inf"))
+        servers[name.removeprefix(PREFIX).removesuffix(":")] = count or 0
+    earlier: list[bytes] | None = await _ask(client.zrangebyscore(f"{PREFIX}replicas", begin, "+inf"))
+    upgraded: set[bytes] | None = await _ask(client.smembers(f"{PREFIX}upgraded"))
+    if earlier and upgraded is not None and (left := set(earlier) - upgraded):
         servers[""] = len(left)
     return servers
 
 
-async def _measure(connection: RedisConnection) -> float:
+async def _measure(client: Redis) -> float:
     taken: list[float] = []
     for _ in range(TRIES):
         begun = time.perf_counter()
-        await _ask(connection, "PING")
+        await client.ping()
         taken.append(time.perf_counter() - begun)
     return min(taken)
 
 
-async def _ask(connection: RedisConnection, *words: str | int) -> Reply:
-    await connection.write(pack(*words))
-    return await connection.read()
-
-
-def _parse_info(reply: Reply) -> dict[str, str]:
-    """Return the fields of INFO; none where it is refused."""
-    if not isinstance(reply, bytes):
-        return {}
-    lines = (line.partition(":") for line in reply.decode("utf-8", "replace").splitlines())
-    return {name: value for name, separator, value in lines if separator}
+async def _ask(question: Awaitable[Any]) -> Any:
+    """Return the reply, or None if Redis refuses the question."""
+    try:
+        return await question
+    except ResponseError:
+        return None

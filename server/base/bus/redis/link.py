@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from toolgate.server.base.bus.bus import BusUnreachableError
-from toolgate.server.base.bus.redis.connection import RedisConnection, RedisServer
+from toolgate.server.base.bus.redis.connection import Redis, RedisServer
 
 FIRST_PAUSE = 0.02  # seconds before the first try to connect again
 LONGEST_PAUSE = 1.0
@@ -26,7 +26,7 @@ class RedisLink:
         self,
         server: RedisServer,
         purpose: str,
-        serve: Callable[[RedisConnection], Coroutine[Any, Any, None]],
+        serve: Callable[[Redis], Coroutine[Any, Any, None]],
         seconds: float,
     ) -> None:
         self._server = server
@@ -34,7 +34,6 @@ class RedisLink:
         self._serve = serve
         self._seconds = seconds
         self._loop = asyncio.get_running_loop()
-        self._ended: asyncio.Future[BusUnreachableError] | None = None
         self._first_try = asyncio.Event()
         self._is_logged = False
         self.failure: BusUnreachableError | None = BusUnreachableError(f"Redis at {server.name} is not connected yet")
@@ -52,11 +51,6 @@ class RedisLink:
     def copy_failure(self) -> BusUnreachableError:
         """Return a new error with the text of `failure`, so that each caller gets its own traceback."""
         return BusUnreachableError(str(self.failure))
-
-    def lose(self, failure: BusUnreachableError) -> None:
-        """Give the connection up, and make another."""
-        if self._ended is not None and not self._ended.done():
-            self._ended.set_result(failure)
 
     async def close(self) -> None:
         self._task.cancel()
@@ -76,30 +70,12 @@ class RedisLink:
     async def _connect_and_serve(self) -> BusUnreachableError:
         """Return why the connection ended, or why there was none."""
         try:
-            connection = await self._server.connect(self._seconds)
-        except BusUnreachableError as failure:
-            return failure
-        except Exception as error:
-            log.exception("connecting to Redis failed")
-            return self._server.unreachable(error)
-        try:
-            self._note_connected()
-            return await self._serve_until_lost(connection)
-        finally:
-            await connection.close()
-
-    async def _serve_until_lost(self, connection: RedisConnection) -> BusUnreachableError:
-        self._ended = self._loop.create_future()
-        serving = self._loop.create_task(self._serve(connection))
-        try:
-            await asyncio.wait((serving, self._ended), return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            serving.cancel()
-            await asyncio.wait([serving])
-        error = None if serving.cancelled() else serving.exception()
-        if self._ended.done():
-            return self._ended.result()
-        return self._server.unreachable(error)
+            async with self._server.connect(self._seconds) as client:
+                self._note_connected()
+                await self._serve(client)
+        except Exception as error:  # noqa: BLE001  # of the library, of TLS, or of a reply that is none
+            return self._server.unreachable(error, self._seconds)
+        return self._server.unreachable(None)
 
     def _note_connected(self) -> None:
         if self._is_logged:

@@ -7,12 +7,13 @@ second finds a dead connection, since nothing else need arrive.
 import asyncio
 import logging
 from collections.abc import Callable
+from typing import Any, NoReturn
 
 import msgspec
 
 from toolgate.server.base.bus.bus import MAX_MESSAGE
 from toolgate.server.base.bus.redis.commands import LATE, SLOWEST
-from toolgate.server.base.bus.redis.connection import RedisConnection, RedisServer, RefusedError, Reply, pack
+from toolgate.server.base.bus.redis.connection import PubSub, Redis, RedisServer
 from toolgate.server.base.bus.redis.link import RedisLink
 
 PING_EVERY = 1.0  # seconds
@@ -78,7 +79,7 @@ class RedisSubscriptions:
         for channel in list(self._channels):
             self.remove(channel)
 
-    async def _serve(self, connection: RedisConnection) -> None:
+    async def _serve(self, client: Redis) -> None:
         """Use a new connection until it is lost."""
         self._subscribed.clear()
         self._awaited.clear()
@@ -89,24 +90,22 @@ class RedisSubscriptions:
                 channel.confirmed = self._loop.create_future()
         self._changed = set(self._channels)
         self._has_changes.set()
-        writing = self._loop.create_task(self._write(connection))
-        writing.add_done_callback(self._give_up)
-        try:
-            await self._read(connection)
-        finally:
-            writing.cancel()
-            await asyncio.wait([writing])
+        async with client.pubsub() as pubsub:
+            await pubsub.connect()
+            tasks = [self._loop.create_task(work(pubsub)) for work in (self._read, self._write)]
+            try:
+                await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for task in tasks:
+                    task.cancel()
+                ended = await asyncio.gather(*tasks, return_exceptions=True)
+            raise next(error for error in ended if not isinstance(error, asyncio.CancelledError))
 
     def _note_change(self, channel: bytes) -> None:
         self._changed.add(channel)
         self._has_changes.set()
 
-    def _give_up(self, writing: "asyncio.Task[None]") -> None:
-        """Give the connection up if nothing can be written, or a PING has no reply."""
-        if not writing.cancelled() and (error := writing.exception()) is not None:
-            self.link.lose(self._server.unreachable(error, self._seconds))
-
-    async def _write(self, connection: RedisConnection) -> None:
+    async def _write(self, pubsub: PubSub) -> NoReturn:
         ping_at = self._loop.time() + PING_EVERY
         while True:
             try:
@@ -114,12 +113,12 @@ class RedisSubscriptions:
                     await self._has_changes.wait()
             except TimeoutError:
                 ping_at = self._loop.time() + PING_EVERY
-                await self._ping(connection)
+                await self._ping(pubsub)
             else:
                 self._has_changes.clear()
-                await self._send_changes(connection)
+                await self._send_changes(pubsub)
 
-    async def _send_changes(self, connection: RedisConnection) -> None:
+    async def _send_changes(self, pubsub: PubSub) -> None:
         changed, self._changed = self._changed, set()
         begun = [channel for channel in changed if channel in self._channels and channel not in self._subscribed]
         ended = [channel for channel in changed if channel in self._subscribed and channel not in self._channels]
@@ -127,45 +126,42 @@ class RedisSubscriptions:
             self._awaited[channel] = self._awaited.get(channel, 0) + 1
         self._subscribed.difference_update(ended)
         self._subscribed.update(begun)
-        for word, channels in (("UNSUBSCRIBE", ended), ("SUBSCRIBE", begun)):
+        for send, channels in ((pubsub.unsubscribe, ended), (pubsub.subscribe, begun)):
             for first in range(0, len(channels), BATCH):
-                await connection.write(pack(word, *channels[first : first + BATCH]))
+                await send(*channels[first : first + BATCH])
 
-    async def _ping(self, connection: RedisConnection) -> None:
+    async def _ping(self, pubsub: PubSub) -> None:
         if self._is_silent():
             await asyncio.sleep(LATE)  # if this process did not run, the reply may be there, unread
             if self._is_silent():
                 raise TimeoutError
         if self._pinged is None:
             self._pinged = self._loop.time()
-            await connection.write(pack("PING"))
+            await pubsub.ping()
 
     def _is_silent(self) -> bool:
         """Return whether a PING has no reply within the time limit."""
         most = self._seconds + MAX_UNREAD / SLOWEST  # the reply comes after messages that are under way
         return self._pinged is not None and self._loop.time() - self._pinged > most
 
-    async def _read(self, connection: RedisConnection) -> None:
+    async def _read(self, pubsub: PubSub) -> NoReturn:
         count = 0
         while True:
-            self._handle(await connection.read())
+            self._handle(await pubsub.get_message(timeout=None))
             count += 1
             if count % TURN == 0:
                 await asyncio.sleep(0)
 
-    def _handle(self, reply: Reply) -> None:
-        """Handle what arrived. Raises RefusedError."""
-        match reply:
-            case [b"message", bytes(name), bytes(data)]:
+    def _handle(self, message: dict[str, Any] | None) -> None:
+        match message:
+            case {"type": "message", "channel": bytes(name), "data": bytes(data)}:
                 channel = self._channels.get(name)
                 if channel is not None:
                     _call(channel.receive, data)
-            case [b"subscribe", bytes(name), int()]:
+            case {"type": "subscribe", "channel": bytes(name)}:
                 self._confirm(name)
-            case [b"pong", *_] | b"PONG":
+            case {"type": "pong"}:
                 self._pinged = None
-            case RefusedError():
-                raise reply
             case _:
                 return  # the reply to UNSUBSCRIBE
 

@@ -13,8 +13,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from toolgate.server.base.bus.redis.commands import RedisCommands
-from toolgate.server.base.bus.redis.connection import pack
+from toolgate.server.base.bus.redis.commands import RedisCommands, Words
 from toolgate.server.base.bus.settings import StreamLimits
 
 MAX_BATCH = 2**20  # bytes of one write: others' commands wait behind it for milliseconds
@@ -202,7 +201,7 @@ class WriteBehind:
         groups: dict[str | int, list[_PendingWrite]] = {}  # the entries of each key, and each message
         for write in self._writing:
             groups.setdefault(write.key if write.number else write.order, []).append(write)
-        replies = [self._commands.send(self._pack(group)) for group in groups.values()]
+        replies = [self._commands.run(*self._format_command(group)) for group in groups.values()]
         results = await asyncio.gather(*replies, return_exceptions=True)
         failures: list[_PendingWrite] = []
         for group, result in zip(groups.values(), results, strict=True):
@@ -216,17 +215,16 @@ class WriteBehind:
             self.on_loss()
         return not failures
 
-    def _pack(self, group: list[_PendingWrite]) -> bytes:
+    def _format_command(self, group: list[_PendingWrite]) -> Words:
         first = group[0]
         if not first.number:
-            return pack("PUBLISH", first.key, first.data)
+            return "PUBLISH", first.key, first.data
         words: list[str | bytes | int] = []
         for write in group:
             words += (write.stream, write.number, write.data)
         limits = self._limits
-        return pack(
-            "EVAL", APPEND, 1, first.key, limits.entries, limits.size, math.ceil(limits.seconds * 1_000), *words
-        )
+        milliseconds = math.ceil(limits.seconds * 1_000)
+        return "EVAL", APPEND, 1, first.key, limits.entries, limits.size, milliseconds, *words
 
     async def _pause(self) -> None:
         """Wait until Redis is connected again, or some time."""

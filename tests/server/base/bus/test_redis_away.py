@@ -10,12 +10,9 @@ import uvloop
 from msgspec.structs import replace
 
 from tests.server.base.bus.conftest import LONGEST, eventually, use_bus, with_prefix
-from tests.server.base.bus.conftest import shared_redis as shared_redis
 from tests.servers.redis_server import RedisProcess, redis_server
 from toolgate.server.base.bus.bus import Bus, BusUnreachableError, StreamEntry
 from toolgate.server.base.bus.open_bus import open_bus
-from toolgate.server.base.bus.redis.connection import ReplyProtocol
-from toolgate.server.base.bus.redis.reply_parser import ReplyParser
 from toolgate.server.base.bus.settings import BusSettings, LeaseTimes, StreamLimits
 
 QUICK = BusSettings(command=0.5)
@@ -96,6 +93,22 @@ def test_each_reply_goes_to_its_command_while_connections_are_killed(own_redis: 
         await asyncio.gather(*reads)
 
     run(own_redis.url, check, replace(QUICK, command=2.0))
+
+
+def test_each_of_thousands_of_commands_at_once_has_its_own_reply_beside_refused_ones(own_redis: RedisProcess) -> None:
+    async def check(bus: Bus) -> None:
+        await bus.keys.set("word", b"no number", 60)
+
+        async def count(number: int) -> int:
+            return await bus.keys.increment("word" if number % 7 == 0 else str(number), 60, by=number)
+
+        results = await asyncio.gather(*map(count, range(5_000)), return_exceptions=True)
+        assert [each for number, each in enumerate(results) if number % 7] == [n for n in range(5_000) if n % 7]
+        refused = {str(each).partition(" refuses a command: ")[2] for each in results[::7]}
+        assert len(refused) == 1 and refused.pop().startswith("ERR value is not an integer")
+        assert bus.health().is_reachable
+
+    run(own_redis.url, check, replace(QUICK, command=10.0))
 
 
 def test_calls_end_within_the_time_limit_while_redis_is_stopped(own_redis: RedisProcess) -> None:
@@ -389,23 +402,34 @@ def test_a_bus_that_closes_writes_what_waits(own_redis: RedisProcess) -> None:
     asyncio.run(check())
 
 
-def test_a_connection_that_was_just_lost_is_sent_nothing(shared_redis: RedisProcess) -> None:
-    """uvloop raises an error for it, and whoever waits for its end learns of that a turn later."""
+def test_a_connection_that_is_lost_on_uvloop_is_named_without_a_traceback(
+    own_redis: RedisProcess, caplog: pytest.LogCaptureFixture
+) -> None:
+    """uvloop raises errors of its own when something is written to such a connection."""
 
-    async def check() -> None:
-        loop = asyncio.get_running_loop()
-        protocol: ReplyProtocol | None = None
+    async def check(bus: Bus) -> None:
+        async def use(number: int) -> None:
+            while not ended.is_set():
+                try:
+                    bus.topics.publish("list", b"x" * 10_000)
+                    await bus.keys.set(str(number), b"x" * 10_000, 60)
+                except BusUnreachableError as error:
+                    assert str(error).startswith("Redis at 127.0.0.1:")
 
-        def make() -> ReplyProtocol:
-            nonlocal protocol
-            protocol = ReplyProtocol(asyncio.WriteTransport(), ReplyParser(), lambda _: None, lambda: None)
-            return protocol
+        ended = asyncio.Event()
+        async with asyncio.TaskGroup() as group:
+            for number in range(20):
+                group.create_task(use(number))
+            for _ in range(5):
+                await asyncio.to_thread(own_redis.run, "CLIENT", "KILL", "TYPE", "normal")
+                await asyncio.to_thread(own_redis.run, "CLIENT", "KILL", "TYPE", "pubsub")
+            own_redis.kill()
+            await eventually(lambda: is_away(bus))
+            own_redis.start()
+            await eventually(lambda: is_back(bus))
+            ended.set()
 
-        transport, _ = await loop.create_unix_connection(make, str(shared_redis.socket))
-        assert protocol is not None and protocol.can_send
-        transport.abort()
-        while not protocol.ended.done():
-            await asyncio.sleep(0)
-        assert not protocol.can_send and isinstance(protocol.ended.exception(), ConnectionError)
-
-    uvloop.run(check())
+    uvloop.run(use_bus(own_redis.url, check, with_prefix(QUICK)))
+    assert any("Redis at 127.0.0.1:" in record.message for record in caplog.records)
+    assert [record for record in caplog.records if record.exc_info] == []
+    assert {record.name for record in caplog.records} == {"toolgate.bus"}
