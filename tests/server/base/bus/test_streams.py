@@ -120,7 +120,7 @@ def test_an_entry_that_is_too_large_is_dropped_and_an_empty_one_refused(run: Run
         await bus.streams.flush()
         assert await bus.streams.read("session", "a") == [StreamEntry(2, bytes(MAX_DATA))]
 
-    run(check)
+    run(check, BusSettings(command=10.0))
 
 
 def test_the_gap_of_a_trimmed_stream_shows_in_its_numbers(run: Run) -> None:
