@@ -58,7 +58,7 @@ SLOW = (  # these mostly wait: started first, they wait beside the others
     "server/plugins/test_reload.py",
     "tools/builtin/test_docs.py",
     "tools/search/test_health.py",
-    "tools/workspace/test_stopped.py",
+    "tools/workspace/processes/test_stopped.py",
     "transports/http/test_server.py",
     "transports/test_matrix.py",
     "transports/test_stdio.py",

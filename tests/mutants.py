@@ -78,7 +78,10 @@ SUITES: dict[str, tuple[str, ...]] = {  # a module or folder → its tests
         "tests/server/workspaces/test_folders.py",
         "tests/server/state/backup/test_backup.py",
     ),
-    "tools/workspace/spool.py": ("tests/tools/workspace/test_spool.py", "tests/tools/builtin/test_background.py"),
+    "tools/workspace/output/spool.py": (
+        "tests/tools/workspace/output/test_spool.py",
+        "tests/tools/builtin/test_background.py",
+    ),
     "tools/sandbox": ("tests/tools/sandbox/test_sandbox.py", "tests/server/workspaces/test_sandboxing.py"),
 }
 SWAPS: dict[type[ast.AST], type[ast.AST]] = {

@@ -32,7 +32,7 @@ from toolgate.tools.pages.page_reader import PageReader
 from toolgate.tools.search.lazy_search import LazySearch
 from toolgate.tools.web.fetch import Web
 from toolgate.tools.workspace import limits
-from toolgate.tools.workspace.run_record import TaskEnd
+from toolgate.tools.workspace.output.run_record import TaskEnd
 
 if TYPE_CHECKING:
     from toolgate.server.base.bus.bus import Bus

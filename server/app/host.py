@@ -38,7 +38,7 @@ from toolgate.server.state.sealing_keys import KeyFolder, SealingKeys
 from toolgate.server.state.sqlite_store import SqliteStore
 from toolgate.server.state.store import Store
 from toolgate.server.state.todos import TodoStore
-from toolgate.server.telemetry.audit.store import AuditFiles, AuditStore
+from toolgate.server.telemetry.audit.store import AuditFileStore, AuditStore
 from toolgate.server.telemetry.recent_calls import RecentCalls
 from toolgate.server.telemetry.setup import Telemetry
 from toolgate.server.workspaces.workspaces import Workspaces
@@ -49,8 +49,8 @@ from toolgate.tools.builtin.callbacks import INBOX_URI, Firings
 from toolgate.tools.builtin.skills.skills import Skills
 from toolgate.tools.pages.page_reader import PageReader
 from toolgate.tools.search.lazy_search import LazySearch
-from toolgate.tools.workspace import end_notice
-from toolgate.tools.workspace.run_record import TaskEnd
+from toolgate.tools.workspace.commands import end_notice
+from toolgate.tools.workspace.output.run_record import TaskEnd
 from toolgate.tools.workspace.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ class AppHost:
         self.notifier: Slot[Notifier] = Slot("notifier", self._create_notifier)
         self.events = Slot("events", self._create_events)
         # -- what observes them
-        self.audit_store: Slot[AuditStore] = Slot("audit_store", lambda: AuditFiles(self.folder()))
+        self.audit_store: Slot[AuditStore] = Slot("audit_store", lambda: AuditFileStore(self.folder()))
         self.recent_calls = Slot("recent_calls", lambda: RecentCalls() if config.is_remote else None)
         self.telemetry = Slot("telemetry", self._create_telemetry)
         # -- the server

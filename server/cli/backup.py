@@ -37,7 +37,7 @@ from toolgate.server.state.backup.restore import (
     undo_unfinished,
 )
 from toolgate.tools import ToolError
-from toolgate.tools.workspace.run_output import FULL
+from toolgate.tools.workspace.output.run_output import FULL
 
 DONE, FAULT = 0, 1
 STREAM = "-"  # standard input or output

@@ -29,7 +29,7 @@ from toolgate.server.node.server import NodeServer
 from toolgate.server.protocol.asyncio_tasks import DelayedTasks
 from toolgate.server.protocol.errors import UsageError
 from toolgate.server.telemetry import logging as logs
-from toolgate.tools.workspace.state_file import open_or_replace
+from toolgate.tools.workspace.files.state_file import open_or_replace
 
 DONE, FAULT = 0, 1
 SOCKET = "node.sock"

@@ -14,9 +14,9 @@ from toolgate.server.state.store import StateError
 from toolgate.server.workspaces.workspaces import IsThere, Workspaces
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.builtin import events as types
-from toolgate.tools.workspace.ansi import clean_output
-from toolgate.tools.workspace.output_text import shorten_command
-from toolgate.tools.workspace.run_record import Run, TaskEnd
+from toolgate.tools.workspace.output.ansi import clean_output
+from toolgate.tools.workspace.output.run_record import Run, TaskEnd
+from toolgate.tools.workspace.output.text import shorten_command
 from toolgate.tools.workspace.workspace import WorkspaceUnreachableError
 
 MAX_COMMAND = 200  # characters of a command

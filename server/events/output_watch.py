@@ -12,8 +12,8 @@ from collections.abc import Awaitable, Callable, Collection, Iterator
 import msgspec
 
 from toolgate.server.events.line_pattern import MAX_LINE, match_in_steps
-from toolgate.tools.workspace.ansi import clean_output
-from toolgate.tools.workspace.run_record import Run
+from toolgate.tools.workspace.output.ansi import clean_output
+from toolgate.tools.workspace.output.run_record import Run
 from toolgate.tools.workspace.workspace import Workspace
 
 LOOK = 30.0  # seconds between two looks for new commands, beside their announcements

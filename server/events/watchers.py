@@ -22,8 +22,8 @@ from toolgate.server.state.event_rows import FLAG, EventFilter
 from toolgate.server.state.store import StateError
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.builtin import events as types
-from toolgate.tools.workspace.output_text import shorten_command
-from toolgate.tools.workspace.run_record import Run
+from toolgate.tools.workspace.output.run_record import Run
+from toolgate.tools.workspace.output.text import shorten_command
 from toolgate.tools.workspace.workspace import Workspace
 
 MAX_WATCHERS = 1_000  # of all principals

@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 
 from toolgate.server.state import key_file
-from toolgate.tools.workspace.state_file import read_regular
+from toolgate.tools.workspace.files.state_file import read_regular
 
 DATABASE_ID = re.compile("[0-9a-f]{32}")
 MAX_DATABASES = 16  # that a node remembers: two already change what it does, so further ones tell it nothing

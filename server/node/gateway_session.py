@@ -30,8 +30,8 @@ from toolgate.server.node.principal_methods import GatewayRequest, PrincipalMeth
 from toolgate.server.workspaces.last_used import PRINCIPAL_NAME
 from toolgate.tools.api.errors import drop_tracebacks
 from toolgate.tools.api.services import ProgramResult
-from toolgate.tools.workspace.open_file import PIECE
-from toolgate.tools.workspace.run_record import OutputReader
+from toolgate.tools.workspace.files.open_file import PIECE
+from toolgate.tools.workspace.output.run_record import OutputReader
 
 MAX_REQUESTS = 10_000  # of one gateway at once: more than a link has under way
 MAX_ARGUMENTS = 96 * 2**20  # bytes of arguments in these

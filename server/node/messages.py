@@ -20,7 +20,7 @@ from toolgate.server.base.rpc.frames import NOTHING
 from toolgate.server.base.rpc.methods import MethodTable
 from toolgate.server.node.pages.methods import PageMethods
 from toolgate.server.workspaces.node_report import NodeLoad
-from toolgate.tools.workspace.run_record import Run
+from toolgate.tools.workspace.output.run_record import Run
 from toolgate.tools.workspace.workspace import Conclusion, Workspace
 
 VERSION = 2  # of these messages

@@ -13,7 +13,7 @@ from toolgate.server.workspaces.local_workspaces import LocalWorkspaces
 from toolgate.server.workspaces.retention import WorkspaceCleaner
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.workspace.local_workspace import LocalWorkspace
-from toolgate.tools.workspace.run_record import TaskEnd
+from toolgate.tools.workspace.output.run_record import TaskEnd
 from toolgate.tools.workspace.workspace import WorkspaceMovedError
 
 log = logging.getLogger("toolgate.node")

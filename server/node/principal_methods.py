@@ -11,7 +11,7 @@ from toolgate.server.workspaces.last_used import PRINCIPAL_NAME
 from toolgate.server.workspaces.node_report import NodeLoad
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.workspace.local_workspace import LocalWorkspace
-from toolgate.tools.workspace.run_record import OutputReader, Run
+from toolgate.tools.workspace.output.run_record import OutputReader, Run
 from toolgate.tools.workspace.workspace import Conclusion
 
 MAX_WATCHES = 256  # paths that one gateway watches for one principal

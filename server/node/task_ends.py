@@ -8,7 +8,7 @@ import msgspec
 
 from toolgate.server.node.messages import TaskEnded
 from toolgate.server.node.people import MAX_PRINCIPALS, GatewayPeople
-from toolgate.tools.workspace.run_record import TaskEnd
+from toolgate.tools.workspace.output.run_record import TaskEnd
 
 MAX_ENDS = 1_000  # of a principal: a spool has no more ended runs that are not reported
 MAX_UNDER_WAY = 1_000  # that one gateway has and has not reported: the others are sent as it reports these

@@ -26,7 +26,7 @@ from toolgate.server.telemetry.recent_calls import MAX_CALLS, RecentCall, Recent
 from toolgate.server.workspaces.workspaces import Workspaces
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.api.services import Plan
-from toolgate.tools.workspace.run_record import Run
+from toolgate.tools.workspace.output.run_record import Run
 from toolgate.tools.workspace.workspace import Workspace, WorkspaceUnreachableError
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from toolgate.server.state import key_file
 from toolgate.server.state.errors import StateError
-from toolgate.tools.workspace.state_file import remove_entry
+from toolgate.tools.workspace.files.state_file import remove_entry
 
 # what a new key costs, by the name of the file
 REMADE = {

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Protocol
 
 from toolgate.server.state.errors import StateError
-from toolgate.tools.workspace.state_file import open_regular, remove_entry
+from toolgate.tools.workspace.files.state_file import open_regular, remove_entry
 
 log = logging.getLogger(__name__)
 

@@ -20,7 +20,7 @@ from toolgate.server.state import snapshot, tables
 from toolgate.server.state.errors import StateError
 from toolgate.server.state.sqlite import connect, describe_error, disconnect, error_name, version_of
 from toolgate.server.state.tables import COMPATIBLE_SINCE, VERSION
-from toolgate.tools.workspace.state_file import open_or_replace
+from toolgate.tools.workspace.files.state_file import open_or_replace
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection

@@ -16,8 +16,8 @@ import msgspec
 
 from toolgate.server.workspaces import folder_names, sparse_files
 from toolgate.server.workspaces.folder_names import FolderName
-from toolgate.tools.workspace.rmtree import set_mode
-from toolgate.tools.workspace.safe_walk import FOLDER, walk_folders
+from toolgate.tools.workspace.files.rmtree import set_mode
+from toolgate.tools.workspace.files.safe_walk import FOLDER, walk_folders
 
 MAX_BYTES = 64 * 2**30  # of data, which takes half an hour; holes do not count
 MAX_PATHS = 4 * 2**30  # characters of paths in the archive, which take half a minute

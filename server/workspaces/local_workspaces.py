@@ -13,7 +13,7 @@ from weakref import ref
 from toolgate.server.base.watch import FileChanges
 from toolgate.server.workspaces.sandboxing import Sandboxing
 from toolgate.server.workspaces.workspaces import IsThere
-from toolgate.tools.workspace.run_record import TaskEnd
+from toolgate.tools.workspace.output.run_record import TaskEnd
 
 if TYPE_CHECKING:
     from toolgate.server.workspaces.node_report import NodeReport

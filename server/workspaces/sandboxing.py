@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from toolgate.tools.egress.sandbox_proxy import SandboxProxy
     from toolgate.tools.egress.shared_limits import SharedProxyLimits
     from toolgate.tools.sandbox.levels import Level, Sandbox, TrialFolder
-    from toolgate.tools.workspace.environment import CommandEnvironment
-    from toolgate.tools.workspace.idle_sandboxes import IdleSandboxes
-    from toolgate.tools.workspace.process import ReadOnly
-    from toolgate.tools.workspace.start_queue import StartQueue
-    from toolgate.tools.workspace.zygote import CommandRunner
+    from toolgate.tools.workspace.commands.environment import CommandEnvironment
+    from toolgate.tools.workspace.processes.idle_sandboxes import IdleSandboxes
+    from toolgate.tools.workspace.processes.process import ReadOnly
+    from toolgate.tools.workspace.processes.start_queue import StartQueue
+    from toolgate.tools.workspace.processes.zygote import CommandRunner
 
 QUEUE_SHARE = 0.8  # of --hold for the wait for a sandbox; the rest is for its start and the command
 CLOSE_WITHIN = 0.5  # seconds: the groups are empty as a rule
@@ -77,15 +77,17 @@ class Sandboxing:
 
     def make_environment(self, root: Path, spool: Path, *, alone: bool) -> "CommandEnvironment":
         """Return the environment of the principal whose workspace is `root`; `alone`: no other principal has it."""
-        from toolgate.tools.workspace.environment import UnsandboxedEnvironment  # start-up and memory, as its workspace
-        from toolgate.tools.workspace.zygote import CommandRunner
+        from toolgate.tools.workspace.commands.environment import (
+            UnsandboxedEnvironment,  # start-up and memory, as its workspace
+        )
+        from toolgate.tools.workspace.processes.zygote import CommandRunner
 
         runner = self._runner = self._runner or CommandRunner()
         if self.sandbox is None or self.sandbox.level == "none":
             return UnsandboxedEnvironment(runner, self.limits, _build_read_only)
         from toolgate.tools.sandbox.environment import SandboxedEnvironment  # start-up
-        from toolgate.tools.workspace.idle_sandboxes import IdleSandboxes
-        from toolgate.tools.workspace.start_queue import StartQueue
+        from toolgate.tools.workspace.processes.idle_sandboxes import IdleSandboxes
+        from toolgate.tools.workspace.processes.start_queue import StartQueue
 
         self._idle_sandboxes = self._idle_sandboxes or IdleSandboxes(seconds=self.limits.idle)
         self._starts = self._starts or StartQueue(patience=self._hold * QUEUE_SHARE)
@@ -200,7 +202,7 @@ class Sandboxing:
 
 def _build_read_only() -> "ReadOnly | str":
     from toolgate.tools.sandbox.read_only_filter import build_read_only  # start-up: only a plan needs it
-    from toolgate.tools.workspace import landlock
+    from toolgate.tools.workspace.processes import landlock
 
     return build_read_only(landlock.find_version(), needs_landlock=True)
 

@@ -12,7 +12,7 @@ from typing import IO, NoReturn
 from toolgate.server.workspaces import folder_names, sparse_files
 from toolgate.server.workspaces.archive import CREATE_FLAGS, ArchiveError, ArchiveTotals
 from toolgate.server.workspaces.folder_names import FolderName
-from toolgate.tools.workspace.safe_walk import FOLDER
+from toolgate.tools.workspace.files.safe_walk import FOLDER
 
 # What reading an archive may raise
 DAMAGED = (tarfile.TarError, zlib.error, EOFError, ValueError, LookupError, OverflowError, RecursionError)

@@ -1,4 +1,4 @@
-"""Files of the state are opened by tools/workspace/state_file.py: anything may be in their place after a bad copy."""
+"""Files of the state are opened by tools/workspace/files/state_file.py: after a bad copy anything may be there."""
 
 import ast
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 ROOMS = (
     *("server/state", "server/workspaces", "server/telemetry/audit", "server/telemetry/metrics", "server/node"),
-    *("tools/workspace/spool.py", "tools/workspace/cwd_tracking.py", "tools/builtin/skills/skills.py"),
+    *("tools/workspace/output/spool.py", "tools/workspace/commands/cwd_tracking.py", "tools/builtin/skills/skills.py"),
 )
 ALLOWED = {  # file and function
     ("server/node/moves.py", "_pack"): "an archive of a move, made by this process",

@@ -14,7 +14,7 @@ ALLOWED = (  # most of these serve no requests
     "server/cli/",
     "server/config/",
     "server/node/gateway/link.py::greet_all",
-    "tools/workspace/command_start.py",
+    "tools/workspace/processes/command_start.py",
 )
 FREES = ("drop_tracebacks", "log_fault")  # functions that drop the tracebacks of their argument
 

@@ -106,7 +106,7 @@ def test_without_the_plugin_its_code_is_not_loaded(tmp_path: Path) -> None:
         server.text("Bash", {"command": "true"})
         log = server.log()
     assert "toolgate.tools.workspace.workspace'" in log
-    assert "toolgate.tools.workspace.program'" not in log and "plugins/files" not in log
+    assert "toolgate.tools.workspace.commands.program'" not in log and "plugins/files" not in log
 
 
 def test_a_file_that_was_not_read_or_has_changed_is_not_replaced(shared: tuple[Server, Path]) -> None:

@@ -267,7 +267,7 @@ def ground(level: str, *, user: int | None = None, grouped: bool = True, at_node
             "CANARY": str(canary.pid),
             "HOST": socket.gethostname(),
             "PYTHON": os.path.realpath(os.__file__),
-            "SUPERVISOR": str(ROOT / "tools" / "supervisor.py"),
+            "SUPERVISOR": str(ROOT / "tools" / "workspace" / "processes" / "supervisor.py"),
         }
         made = Ground(folder, level, user, signed, around, node)
         if user is not None:

@@ -17,11 +17,11 @@ from tests.escape.test_planning import check_writes, contents, folder, prepare, 
 from tests.escape.writes import WRITES
 from tests.escape.writes.write import Write
 from toolgate.tools.sandbox.read_only_filter import build_read_only
-from toolgate.tools.workspace import landlock
-from toolgate.tools.workspace.environment import UnsandboxedEnvironment
+from toolgate.tools.workspace.commands.environment import UnsandboxedEnvironment
 from toolgate.tools.workspace.limits import UNLIMITED
 from toolgate.tools.workspace.local_workspace import LocalWorkspace
-from toolgate.tools.workspace.zygote import CommandRunner
+from toolgate.tools.workspace.processes import landlock
+from toolgate.tools.workspace.processes.zygote import CommandRunner
 
 ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can try all ways to write")
 CHEAP = [each for each in WRITES if not each.dear]

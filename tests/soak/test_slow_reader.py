@@ -14,7 +14,7 @@ from tests.clients.raw_client import eventually
 from tests.server.node.nodes import NodeProcess, running_node
 from tests.server.node.test_faults import frame
 from toolgate.server.node import messages
-from toolgate.tools.workspace.open_file import PIECE
+from toolgate.tools.workspace.files.open_file import PIECE
 
 OUTPUT = 10 * 2**30  # bytes
 GATEWAYS = 2  # that ask for so much, and take nothing

@@ -18,7 +18,7 @@ from toolgate.tools.api.services import CallerState, Services, Settings
 from toolgate.tools.api.tool import Tool
 from toolgate.tools.builtin.callbacks import Firings
 from toolgate.tools.builtin.skills.skills import BUILT_IN, Skills
-from toolgate.tools.workspace import files
+from toolgate.tools.workspace.files import access as files
 
 
 class Person:

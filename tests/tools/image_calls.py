@@ -16,7 +16,7 @@ from toolgate.tools.api.errors import ToolError
 from toolgate.tools.api.services import Settings
 from toolgate.tools.builtin.images import read_image
 from toolgate.tools.pages.local_page_reader import LocalPageReader
-from toolgate.tools.workspace.open_file import LocalFile
+from toolgate.tools.workspace.files.open_file import LocalFile
 
 
 class OneFileWorkspace:

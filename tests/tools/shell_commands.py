@@ -20,12 +20,12 @@ from toolgate.tools.api.notices import Notices
 from toolgate.tools.api.schema import compile_check
 from toolgate.tools.api.services import CallerState, Settings
 from toolgate.tools.builtin.shell import background_bash, bash, kill_bg_task, list_bg_tasks, read_bg_output
-from toolgate.tools.workspace import end_notice
-from toolgate.tools.workspace.environment import UnsandboxedEnvironment
+from toolgate.tools.workspace.commands import end_notice
+from toolgate.tools.workspace.commands.environment import UnsandboxedEnvironment
 from toolgate.tools.workspace.limits import UNLIMITED
 from toolgate.tools.workspace.local_workspace import LocalWorkspace
-from toolgate.tools.workspace.run_record import TaskEnd
-from toolgate.tools.workspace.zygote import CommandRunner
+from toolgate.tools.workspace.output.run_record import TaskEnd
+from toolgate.tools.workspace.processes.zygote import CommandRunner
 
 TOOLS = (bash, background_bash, read_bg_output, list_bg_tasks, kill_bg_task)
 

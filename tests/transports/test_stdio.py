@@ -87,7 +87,9 @@ NEEDLESS = {  # before the second answer: each takes milliseconds and memory
     *("dataclasses", "importlib.resources", "random", "tempfile", "watchfiles", "yaml", "zlib"),
     "toolgate.tools.search.search",
     "toolgate.tools.workers.pool",
-    *("toolgate.tools.workspace.local_workspace", "toolgate.tools.workspace.spool", "toolgate.tools.workspace.zygote"),
+    "toolgate.tools.workspace.local_workspace",
+    "toolgate.tools.workspace.output.spool",
+    "toolgate.tools.workspace.processes.zygote",
 }
 
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from toolgate.tools.workspace import process_tree
+from toolgate.tools.workspace.processes import process_tree
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser, BrowserContext, Playwright

@@ -10,8 +10,8 @@ pipe, for Chromium only.
 Playwright's driver may kill the process it started, with its group, at any time: also while the keeper removes the
 folder. So that process is a doorman; the keeper has its own session and notices the doorman's end.
 
-Like a command's supervisor (tools/workspace/supervisor.py) the keeper adopts every orphan below it, and ends last.
-Standard library only.
+Like a command's supervisor (tools/workspace/processes/supervisor.py) the keeper adopts every orphan below it, and
+ends last. Standard library only.
 """
 
 import contextlib
@@ -29,9 +29,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from toolgate.tools.workspace import process_tree, supervisor
+    from toolgate.tools.workspace.processes import process_tree, supervisor
 else:  # without site-packages the package can't be imported by name
-    _spec = importlib.util.spec_from_file_location("supervisor", Path(__file__).parents[1] / "workspace/supervisor.py")
+    SUPERVISOR = Path(__file__).parents[1] / "workspace" / "processes" / "supervisor.py"
+    _spec = importlib.util.spec_from_file_location("supervisor", SUPERVISOR)
     supervisor = importlib.util.module_from_spec(_spec)
     _spec.loader.exec_module(supervisor)
     process_tree = supervisor.process_tree

@@ -16,10 +16,10 @@ from toolgate.tools.api.notices import Notices
 from toolgate.tools.api.resource import resource
 from toolgate.tools.api.tool import tool
 from toolgate.tools.builtin.shell_result import DISK_FULL, MAX_TIMEOUT, BashCall, BashResult, note_missing_cwd
-from toolgate.tools.workspace import end_notice
-from toolgate.tools.workspace.ansi import clean_in_turns
-from toolgate.tools.workspace.output_text import describe_end, shorten_command, with_notes
-from toolgate.tools.workspace.run_record import Run, Status
+from toolgate.tools.workspace.commands import end_notice
+from toolgate.tools.workspace.output.ansi import clean_in_turns
+from toolgate.tools.workspace.output.run_record import Run, Status
+from toolgate.tools.workspace.output.text import describe_end, shorten_command, with_notes
 from toolgate.tools.workspace.workspace import Workspace, WorkspaceUnreachableError, output_path
 
 MAX_READ = 30_000  # bytes a ReadBgOutput takes; more waits for the next one

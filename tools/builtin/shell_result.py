@@ -11,8 +11,8 @@ import msgspec
 
 from toolgate.tools.api.content import Output, Text
 from toolgate.tools.api.context import Context
-from toolgate.tools.workspace.ansi import clean_output
-from toolgate.tools.workspace.output_text import describe_end, name_blank, with_notes
+from toolgate.tools.workspace.output.ansi import clean_output
+from toolgate.tools.workspace.output.text import describe_end, name_blank, with_notes
 from toolgate.tools.workspace.workspace import Conclusion, Workspace, WorkspaceUnreachableError, output_path
 
 MAX_TEXT = 30_000  # characters of output in a result: they use up a model's context

@@ -14,7 +14,7 @@ from toolgate.tools.api.context import Context
 from toolgate.tools.api.errors import NotFound, ToolError
 from toolgate.tools.api.resource import resource
 from toolgate.tools.builtin.file_types import FOLDER, mime_type, to_contents
-from toolgate.tools.workspace.files import FileEntry
+from toolgate.tools.workspace.files.access import FileEntry
 from toolgate.tools.workspace.workspace import Workspace
 
 MAX_FILE = 8 * 2**20  # bytes: more than any client shows; a command can cut a larger one

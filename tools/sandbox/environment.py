@@ -18,14 +18,14 @@ from toolgate.tools.sandbox.levels import Sandbox
 from toolgate.tools.sandbox.process import SandboxProcess, kill_user
 from toolgate.tools.sandbox.read_only_filter import build_read_only
 from toolgate.tools.sandbox.users import assign_user, runs_process
-from toolgate.tools.workspace import landlock
-from toolgate.tools.workspace.environment import resource_limits
-from toolgate.tools.workspace.idle_sandboxes import IdleSandboxes
+from toolgate.tools.workspace.commands.environment import resource_limits
 from toolgate.tools.workspace.limits import Limits
-from toolgate.tools.workspace.process import ReadOnly
-from toolgate.tools.workspace.spool import CWD_FOLDER, remove_cwd_files
-from toolgate.tools.workspace.start_queue import StartQueue
-from toolgate.tools.workspace.zygote import CommandRunner, SandboxHandle
+from toolgate.tools.workspace.output.spool import CWD_FOLDER, remove_cwd_files
+from toolgate.tools.workspace.processes import landlock
+from toolgate.tools.workspace.processes.idle_sandboxes import IdleSandboxes
+from toolgate.tools.workspace.processes.process import ReadOnly
+from toolgate.tools.workspace.processes.start_queue import StartQueue
+from toolgate.tools.workspace.processes.zygote import CommandRunner, SandboxHandle
 
 log = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ from toolgate.tools.sandbox.bwrap_args import SYSTEM, SandboxView, bwrap_argumen
 
 ENTER = Path(__file__).with_name("enter.py")
 KILL_USER = Path(__file__).with_name("kill_user.py")
-SUPERVISOR = ENTER.parents[1] / "workspace" / "supervisor.py"
+SUPERVISOR = ENTER.parents[1] / "workspace" / "processes" / "supervisor.py"
 BESIDE_SUPERVISOR = (
     "channel_slot.py",
     "command_start.py",

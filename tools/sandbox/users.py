@@ -18,9 +18,9 @@ from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 
-from toolgate.tools.workspace.safe_walk import walk_folders
-from toolgate.tools.workspace.spool import Spool
-from toolgate.tools.workspace.state_file import open_or_replace
+from toolgate.tools.workspace.files.safe_walk import walk_folders
+from toolgate.tools.workspace.files.state_file import open_or_replace
+from toolgate.tools.workspace.output.spool import Spool
 
 LOCK = ".users"
 NO_PLACE = (errno.ENOENT, errno.EROFS, errno.EACCES, errno.EPERM)  # as in a container, which has no second server

@@ -23,7 +23,7 @@ from toolgate.tools.fair_queue import FairQueue
 from toolgate.tools.sandbox import syscalls
 from toolgate.tools.workers import messages
 from toolgate.tools.workers.messages import JobResult, WorkerJob, WorkerMessage, WorkerReady, WorkerStart
-from toolgate.tools.workspace.open_file import OpenFile
+from toolgate.tools.workspace.files.open_file import OpenFile
 
 MAX_AT_ONCE = 2  # jobs of one kind at once: each may take a core and MEMORY
 MAX_WAITING = 128  # waiting jobs of one principal: a later one would not be done in time

@@ -11,25 +11,26 @@ from typing import TYPE_CHECKING
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.api.services import ProgramResult
 from toolgate.tools.api.spans import span
-from toolgate.tools.workspace import cwd_tracking, files
-from toolgate.tools.workspace.ansi import clean_output
-from toolgate.tools.workspace.command_text import normalize_command, open_command
-from toolgate.tools.workspace.environment import CommandEnvironment
+from toolgate.tools.workspace.commands import cwd_tracking
+from toolgate.tools.workspace.commands.environment import CommandEnvironment
+from toolgate.tools.workspace.commands.limit_checks import LimitChecks
+from toolgate.tools.workspace.commands.login_path import MAX_OUTPUT, LoginPath
+from toolgate.tools.workspace.commands.run import RunningCommand
+from toolgate.tools.workspace.commands.runs import RunStore, no_room
+from toolgate.tools.workspace.commands.text import normalize_command, open_command
+from toolgate.tools.workspace.files import access as files
+from toolgate.tools.workspace.files.open_file import LocalFile
 from toolgate.tools.workspace.idle_timer import IdleTimer
-from toolgate.tools.workspace.limit_checks import LimitChecks
-from toolgate.tools.workspace.login_path import MAX_OUTPUT, LoginPath
-from toolgate.tools.workspace.open_file import LocalFile
-from toolgate.tools.workspace.output_bytes import find_cut
-from toolgate.tools.workspace.output_text import Excerpt, make_excerpt
-from toolgate.tools.workspace.process import LATE_INSIDE, CommandStartError, Launch
-from toolgate.tools.workspace.run import RunningCommand
-from toolgate.tools.workspace.run_record import OutputReader, Run, TaskEnd
-from toolgate.tools.workspace.runs import RunStore, no_room
-from toolgate.tools.workspace.spool import CWD_FOLDER
+from toolgate.tools.workspace.output.ansi import clean_output
+from toolgate.tools.workspace.output.decoder import find_cut
+from toolgate.tools.workspace.output.run_record import OutputReader, Run, TaskEnd
+from toolgate.tools.workspace.output.spool import CWD_FOLDER
+from toolgate.tools.workspace.output.text import Excerpt, make_excerpt
+from toolgate.tools.workspace.processes.process import LATE_INSIDE, CommandStartError, Launch
 from toolgate.tools.workspace.workspace import GRACE, Conclusion, NewOutput, output_path
 
 if TYPE_CHECKING:
-    from toolgate.tools.workspace.program import Programs
+    from toolgate.tools.workspace.commands.program import Programs
 
 KILL_WITHIN = LATE_INSIDE + 2.0  # seconds for a tree to end after SIGKILL or with its sandbox, unless another user's
 CLOSE_WITHIN = 0.15  # the same, at shutdown
@@ -338,7 +339,7 @@ class LocalWorkspace:
         await self._runs.open()
         if self._closed:
             raise ToolError("the server is shutting down: nothing more is started")
-        from toolgate.tools.workspace.program import Programs  # start-up: for plugins
+        from toolgate.tools.workspace.commands.program import Programs  # start-up: for plugins
 
         self._programs = self._programs or Programs(
             self._environment, self.limits, self.root, self._variables, str(self.output_folder)

@@ -12,10 +12,10 @@ import msgspec
 
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.api.services import ProgramResult
-from toolgate.tools.workspace.files import FileEntry
-from toolgate.tools.workspace.open_file import OpenFile
-from toolgate.tools.workspace.output_text import Excerpt
-from toolgate.tools.workspace.run_record import Run
+from toolgate.tools.workspace.files.access import FileEntry
+from toolgate.tools.workspace.files.open_file import OpenFile
+from toolgate.tools.workspace.output.run_record import Run
+from toolgate.tools.workspace.output.text import Excerpt
 
 GRACE = 2.0  # seconds from SIGTERM to SIGKILL
 

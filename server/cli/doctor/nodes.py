@@ -18,7 +18,7 @@ from toolgate.server.config.load import Config
 from toolgate.server.config.node_address import NodeAddress
 from toolgate.server.protocol.errors import UsageError
 from toolgate.server.workspaces.node_report import NodeLoad
-from toolgate.tools.workspace.state_file import open_regular
+from toolgate.tools.workspace.files.state_file import open_regular
 
 if TYPE_CHECKING:
     from toolgate.server.node.gateway.link import NodeLink

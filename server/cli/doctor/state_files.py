@@ -18,9 +18,9 @@ from toolgate.server.config.load import Config
 from toolgate.server.events.gap_notes import FOLDER, read_notes
 from toolgate.server.state import key_check
 from toolgate.tools.api.json_text import JsonError, decode_json
-from toolgate.tools.workspace.run_record import Run
-from toolgate.tools.workspace.spool import LAST_ID, MAX_TASK, SHARED
-from toolgate.tools.workspace.state_file import open_regular, read_regular
+from toolgate.tools.workspace.files.state_file import open_regular, read_regular
+from toolgate.tools.workspace.output.run_record import Run
+from toolgate.tools.workspace.output.spool import LAST_ID, MAX_TASK, SHARED
 
 HEALS = "the server makes it again"
 GONE_GAP = "the next start removes it: events are lost, and it is not known whose"

@@ -23,7 +23,7 @@ from toolgate.server.config.load import Config
 from toolgate.server.protocol.errors import InvalidParams, UsageError
 from toolgate.server.state.key_file import KeyFile
 from toolgate.server.state.sealed_state import Sealer
-from toolgate.tools.workspace.state_file import open_regular
+from toolgate.tools.workspace.files.state_file import open_regular
 
 MARGIN = 60.0  # seconds before its expiry at which a token is renewed
 LOCK_TIMEOUT = 60.0  # seconds for another process to renew it

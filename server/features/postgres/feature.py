@@ -73,9 +73,9 @@ class PostgresFeature:
         return KeyTable(host.store(), secret)
 
     def _open_audit_store(self, host: AppHost) -> "AuditStore":
-        from toolgate.server.telemetry.audit.rows_store import AuditRows  # start-up
+        from toolgate.server.telemetry.audit.rows_store import AuditRowStore  # start-up
 
-        return AuditRows(host.store(), host.keys())
+        return AuditRowStore(host.store(), host.keys())
 
     def _create_lock(self, name: str) -> "ReplicaLock":
         from toolgate.server.state.replica_lock import ReplicaLock  # start-up: only replicas have it

@@ -14,9 +14,9 @@ from toolgate.server.node.pages.methods import JobOutcome
 from toolgate.tools.api.text import clean_text
 from toolgate.tools.pages.page_reader import PageDocument
 from toolgate.tools.workers.pictures import FittedPicture
-from toolgate.tools.workspace.ansi import clean_output
-from toolgate.tools.workspace.output_bytes import has_odd_bytes
-from toolgate.tools.workspace.run_record import Run
+from toolgate.tools.workspace.output.ansi import clean_output
+from toolgate.tools.workspace.output.decoder import has_odd_bytes
+from toolgate.tools.workspace.output.run_record import Run
 from toolgate.tools.workspace.workspace import Conclusion, NewOutput
 
 MAX_ERROR = 64 * 2**10  # characters of an error: it may hold a piece of a command's output

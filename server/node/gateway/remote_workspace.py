@@ -14,9 +14,9 @@ from toolgate.server.node.gateway.link import NodeLink
 from toolgate.server.node.gateway.placement import Placement
 from toolgate.server.node.messages import METHODS, PAGES, Welcome
 from toolgate.tools.api.errors import ToolError
-from toolgate.tools.workspace import files
-from toolgate.tools.workspace.open_file import PIECE
-from toolgate.tools.workspace.run_record import Run
+from toolgate.tools.workspace.files import access as files
+from toolgate.tools.workspace.files.open_file import PIECE
+from toolgate.tools.workspace.output.run_record import Run
 from toolgate.tools.workspace.workspace import WorkspaceMovedError
 
 # Methods of Workspace that a node performs in its own way, beside those of METHODS' `workspace`

@@ -26,7 +26,7 @@ from toolgate.server.workspaces.last_used import PRINCIPAL_NAME
 from toolgate.server.workspaces.node_report import NodeReport
 from toolgate.server.workspaces.workspaces import IsThere
 from toolgate.tools.api.errors import ToolError
-from toolgate.tools.workspace.run_record import TaskEnd
+from toolgate.tools.workspace.output.run_record import TaskEnd
 from toolgate.tools.workspace.workspace import Workspace
 
 REPORT_EVERY = 3_600.0  # seconds between two reports of who is gone, as a cleaner asks

@@ -13,7 +13,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from toolgate.server.node.tls.errors import CertificateError
 from toolgate.server.state import key_file
-from toolgate.tools.workspace.state_file import read_regular
+from toolgate.tools.workspace.files.state_file import read_regular
 
 AUTHORITY = "node-authority.pem"
 GATEWAY = "gateway.pem"

@@ -18,7 +18,7 @@ from toolgate.tools.api.context import Context
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.api.services import CallerState, Services
 from toolgate.tools.builtin.skills.skills import Skills
-from toolgate.tools.workspace import files
+from toolgate.tools.workspace.files import access as files
 
 
 class QuestionAskedError(BaseException):

@@ -40,8 +40,8 @@ from toolgate.tools.api.registry import Part
 from toolgate.tools.api.resource import Resource
 from toolgate.tools.api.schema import compile_check
 from toolgate.tools.api.tool import Tool
-from toolgate.tools.workspace import process_tree, supervisor
-from toolgate.tools.workspace.supervisor import IGNORED_SIGNALS, Supervisor
+from toolgate.tools.workspace.processes import process_tree, supervisor
+from toolgate.tools.workspace.processes.supervisor import IGNORED_SIGNALS, Supervisor
 
 log = logging.getLogger("toolgate.plugins")
 

@@ -38,7 +38,7 @@ from toolgate.server.state.database_url import DatabaseUrl
 from toolgate.server.telemetry.audit.log import HEAD_FILE
 from toolgate.server.telemetry.audit.reader import AuditSnapshot
 from toolgate.server.workspaces.archive import pack_folder
-from toolgate.tools.workspace.run_output import FULL
+from toolgate.tools.workspace.output.run_output import FULL
 
 LEVEL = 1  # of compression: most of the data is compressed already, or small
 READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC

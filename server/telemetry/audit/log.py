@@ -34,7 +34,7 @@ from toolgate.server.telemetry.audit.entry import (
     parse_head,
     parse_line,
 )
-from toolgate.tools.workspace.state_file import open_regular
+from toolgate.tools.workspace.files.state_file import open_regular
 
 log = logging.getLogger("toolgate.audit")
 

@@ -22,7 +22,7 @@ from toolgate.server.telemetry.audit.entry import (
     parse_head,
 )
 from toolgate.server.telemetry.audit.log import CURRENT, HEAD_FILE, MAX_LINE, rotated_files
-from toolgate.tools.workspace.state_file import open_regular
+from toolgate.tools.workspace.files.state_file import open_regular
 
 PROGRESS_EVERY = 1_000  # lines between two reports of progress
 LOCK_TRIES, LOCK_PAUSE = 500, 0.01  # a server holds it for microseconds

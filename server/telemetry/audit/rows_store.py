@@ -5,7 +5,7 @@ from toolgate.server.state.store import Store
 from toolgate.server.telemetry.audit import chain_reader, chains, database_log
 
 
-class AuditRows:
+class AuditRowStore:
     """The rows in `store`."""
 
     def __init__(self, store: Store, keys: SealingKeys) -> None:

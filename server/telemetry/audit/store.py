@@ -28,7 +28,7 @@ class AuditStore(Protocol):
         ...
 
 
-class AuditFiles:
+class AuditFileStore:
     """The files of the state folder `state`."""
 
     def __init__(self, state: Path) -> None:

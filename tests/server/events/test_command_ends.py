@@ -19,8 +19,8 @@ from tests.clients.raw_http_client import Site, site, spoken
 from tests.server.node.nodes import running_node
 from tests.servers.postgres import Postgres
 from tests.servers.replicas import running_replicas
-from toolgate.tools.workspace.run_record import Run
-from toolgate.tools.workspace.spool import KEPT_UNREPORTED
+from toolgate.tools.workspace.output.run_record import Run
+from toolgate.tools.workspace.output.spool import KEPT_UNREPORTED
 
 Start = Callable[..., Server]
 

@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from toolgate.server.events.output_watch import CHUNK, MAX_MATCHES, LineMatch, OutputWatch, clean_line
-from toolgate.tools.workspace.run_record import Run
+from toolgate.tools.workspace.output.run_record import Run
 
 RUN = cast(Run, type("FakeRun", (), {"id": 7}))
 

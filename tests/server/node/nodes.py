@@ -23,8 +23,8 @@ from toolgate.server.node.pages.remote_page_reader import RemotePageReader
 from toolgate.server.node.tls.certificate_file import GATEWAY, CertificateFile
 from toolgate.server.state.sqlite_store import SqliteStore
 from toolgate.tools.api.notices import Notices
-from toolgate.tools.workspace import end_notice
-from toolgate.tools.workspace.run_record import Run, TaskEnd
+from toolgate.tools.workspace.commands import end_notice
+from toolgate.tools.workspace.output.run_record import Run, TaskEnd
 
 
 class NodeProcess:

@@ -30,17 +30,12 @@ from tests.server.node.nodes import (
 from tests.tools import shell_commands
 from tests.tools.builtin import test_background, test_bash, test_editors
 from tests.tools.shell_commands import BOUND, living
-from tests.tools.workspace import (
-    test_files,
-    test_idle_sandboxes,
-    test_output_rate,
-    test_processes,
-    test_programs,
-    test_spool,
-    test_stopped,
-    test_workspace,
-)
-from tests.tools.workspace.test_stopped import mark
+from tests.tools.workspace import test_workspace
+from tests.tools.workspace.commands import test_programs
+from tests.tools.workspace.files import test_files
+from tests.tools.workspace.output import test_output_rate, test_spool
+from tests.tools.workspace.processes import test_idle_sandboxes, test_processes, test_stopped
+from tests.tools.workspace.processes.test_stopped import mark
 
 __all__ = ["mark"]  # the fixture
 

@@ -35,9 +35,9 @@ from toolgate.server.node import messages
 from toolgate.server.node.gateway.remote_workspaces import RemoteWorkspaces
 from toolgate.server.node.task_ends import MAX_UNDER_WAY
 from toolgate.tools.api.notices import Notices
-from toolgate.tools.workspace import end_notice
-from toolgate.tools.workspace.run_record import Run, TaskEnd
-from toolgate.tools.workspace.spool import KEPT_UNREPORTED
+from toolgate.tools.workspace.commands import end_notice
+from toolgate.tools.workspace.output.run_record import Run, TaskEnd
+from toolgate.tools.workspace.output.spool import KEPT_UNREPORTED
 
 WITHIN = 2.0  # seconds: what is promised of a call while the node can't be reached
 

@@ -12,7 +12,7 @@ import pytest
 
 from tests.server.node.nodes import NodeProcess, fake_principal, gateway, running_node
 from tests.tools.shell_commands import BOUND
-from toolgate.tools.workspace.start_queue import PER_PROCESSOR
+from toolgate.tools.workspace.processes.start_queue import PER_PROCESSOR
 
 FIRST = 54_000 + os.getpid() % 350 * 20  # users of no other test's sandboxes
 

@@ -16,7 +16,7 @@ from toolgate.server.base.rpc import frames
 from toolgate.server.node import gateway_session, messages
 from toolgate.server.node.server import MAX_ARRIVING
 from toolgate.tools.api.errors import ToolError
-from toolgate.tools.workspace.open_file import PIECE
+from toolgate.tools.workspace.files.open_file import PIECE
 
 FILE = 2**23  # bytes
 REQUESTS = 200  # of a piece each

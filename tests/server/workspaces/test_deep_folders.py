@@ -13,8 +13,8 @@ from tests.clients.raw_client import PATIENCE
 from toolgate.server.workspaces import folder_names
 from toolgate.server.workspaces.archive import ArchiveError, pack_folder
 from toolgate.server.workspaces.unarchive import unpack_archive
-from toolgate.tools.workspace.rmtree import remove_tree
-from toolgate.tools.workspace.safe_walk import FOLDER, walk_folders
+from toolgate.tools.workspace.files.rmtree import remove_tree
+from toolgate.tools.workspace.files.safe_walk import FOLDER, walk_folders
 
 LONG = "x" * 250
 ROOM = 64  # MiB of memory above that of the process before

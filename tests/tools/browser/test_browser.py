@@ -32,7 +32,7 @@ from toolgate.tools.browser.find_chromium import find_chromium
 from toolgate.tools.builtin.docs import read_docs
 from toolgate.tools.pages.local_page_reader import LocalPageReader
 from toolgate.tools.web.fetch import Web
-from toolgate.tools.workspace import process_tree
+from toolgate.tools.workspace.processes import process_tree
 
 KINDS = ("chromium-headless-shell", "chromium")  # the preferred one, and the most common one
 SOAK = pytest.mark.soak

@@ -26,14 +26,14 @@ from toolgate.tools.sandbox import process as cell
 from toolgate.tools.sandbox.environment import SandboxedEnvironment
 from toolgate.tools.sandbox.levels import Sandbox, SandboxOptions
 from toolgate.tools.web.address_policy import AddressPolicy
-from toolgate.tools.workspace import rmtree
-from toolgate.tools.workspace.idle_sandboxes import IdleSandboxes
+from toolgate.tools.workspace.files import rmtree
+from toolgate.tools.workspace.files.safe_walk import walk_folders
 from toolgate.tools.workspace.limits import Limits
 from toolgate.tools.workspace.local_workspace import LocalWorkspace
-from toolgate.tools.workspace.process import MAX_SAID, Process
-from toolgate.tools.workspace.safe_walk import walk_folders
-from toolgate.tools.workspace.start_queue import StartQueue
-from toolgate.tools.workspace.zygote import CommandRunner
+from toolgate.tools.workspace.processes.idle_sandboxes import IdleSandboxes
+from toolgate.tools.workspace.processes.process import MAX_SAID, Process
+from toolgate.tools.workspace.processes.start_queue import StartQueue
+from toolgate.tools.workspace.processes.zygote import CommandRunner
 
 FIRST = 52_000 + os.getpid() % 350 * 20  # no server's default, nor another worker's: some tests end a user's processes
 UIDS, IDLE = range(FIRST, FIRST + 10), range(FIRST + 10, FIRST + 20)

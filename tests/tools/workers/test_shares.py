@@ -21,7 +21,7 @@ from toolgate.tools.builtin.images import read_image
 from toolgate.tools.fair_queue import BusyError, FairQueue
 from toolgate.tools.pages.local_page_reader import MAX_VISITS, VISITS_SHARE, LocalPageReader
 from toolgate.tools.workers import pool
-from toolgate.tools.workspace.open_file import LocalFile
+from toolgate.tools.workspace.files.open_file import LocalFile
 
 Start = Callable[..., Server]
 MIB = 2**20

@@ -9,10 +9,10 @@ from typing import Any
 from msgspec.structs import replace
 
 from tests.tools.shell_commands import BOUND, ENVIRONMENT, descriptors, until
-from toolgate.tools.workspace.environment import UnsandboxedEnvironment
+from toolgate.tools.workspace.commands.environment import UnsandboxedEnvironment
 from toolgate.tools.workspace.limits import UNLIMITED
 from toolgate.tools.workspace.local_workspace import LocalWorkspace
-from toolgate.tools.workspace.zygote import CommandRunner
+from toolgate.tools.workspace.processes.zygote import CommandRunner
 
 AT_ONCE: Any = 1e-6  # seconds
 

@@ -21,7 +21,7 @@ from toolgate.tools.api.errors import ToolError
 from toolgate.tools.builtin.skills import frontmatter
 from toolgate.tools.builtin.skills.frontmatter import RACY_NS, FileStamp
 from toolgate.tools.builtin.skills.yaml_fields import SkillError
-from toolgate.tools.workspace import files
+from toolgate.tools.workspace.files import access as files
 
 MAX_FILES = 512  # of a skill (SEP-2640, "Limits"); the rest is left out
 MAX_BYTES = 16 * 2**20  # of all files together (the same)

@@ -17,7 +17,7 @@ from toolgate.tools.api.resource import Resource, resource
 from toolgate.tools.builtin.file_types import FOLDER, mime_type, to_contents
 from toolgate.tools.builtin.skills.files import MANIFEST, MAX_BYTES, SkillFile, children, files_of, uri_of
 from toolgate.tools.builtin.skills.skills import MAX_SKILLS, Skill, Skills, instructions
-from toolgate.tools.workspace import files
+from toolgate.tools.workspace.files import access as files
 
 ARGUMENTS = [PromptArgument("arguments", "what the skill is to work on")]
 

@@ -26,7 +26,7 @@ from toolgate.tools.builtin.skills.files import MANIFEST, files_of
 from toolgate.tools.builtin.skills.frontmatter import RACY_NS, SkillHead
 from toolgate.tools.builtin.skills.substitution import declares_arguments, fill_placeholders, read_arguments
 from toolgate.tools.builtin.skills.yaml_fields import SkillError
-from toolgate.tools.workspace.state_file import read_regular, remove_entry
+from toolgate.tools.workspace.files.state_file import read_regular, remove_entry
 
 BUILT_IN = Path(__file__).parents[2] / "skills_builtin"
 

@@ -21,8 +21,8 @@ from toolgate.server.node.gateway.remote_workspaces import RemoteWorkspaces
 from toolgate.server.state.sqlite_store import SqliteStore
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.api.notices import Notices
-from toolgate.tools.workspace import end_notice
-from toolgate.tools.workspace.run_record import Run, TaskEnd
+from toolgate.tools.workspace.commands import end_notice
+from toolgate.tools.workspace.output.run_record import Run, TaskEnd
 
 HOSTILE = "a\x1b[31mb\u202ec\x00d"
 CLEAN = "a[31mbcd"

@@ -30,7 +30,7 @@ from toolgate.server.node.messages import (
     Welcome,
 )
 from toolgate.tools.api.errors import ToolError
-from toolgate.tools.workspace.run_record import Run
+from toolgate.tools.workspace.output.run_record import Run
 from toolgate.tools.workspace.workspace import WorkspaceUnreachableError
 
 WELCOME = Welcome(messages.VERSION, "0", "an-epoch", "none", "none", "/state", None, "a-node")

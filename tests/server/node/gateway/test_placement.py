@@ -30,7 +30,7 @@ from toolgate.server.state.sqlite_store import SqliteStore
 from toolgate.server.state.store import Store
 from toolgate.server.workspaces.workspaces import Workspaces
 from toolgate.tools.api.errors import ToolError
-from toolgate.tools.workspace.run_record import Run
+from toolgate.tools.workspace.output.run_record import Run
 
 WITHIN = 2.0  # seconds: what is promised of a call while a node can't be reached
 SAMPLES = 150

@@ -26,7 +26,7 @@ from toolgate.server.state import key_file
 from toolgate.server.telemetry.audit import reader
 from toolgate.server.telemetry.audit.recorder import create_recorder
 from toolgate.server.telemetry.audit.redaction import MAX_BYTES, REDACTED, redact, redact_text
-from toolgate.server.telemetry.audit.store import AuditFiles
+from toolgate.server.telemetry.audit.store import AuditFileStore
 from toolgate.tools.api.content import Output, Text
 
 Start = Callable[..., Server]
@@ -346,7 +346,7 @@ def test_redacting_hostile_arguments_takes_no_time(hostile: dict[str, Any]) -> N
 
 def test_two_ends_of_a_call_in_one_turn_have_a_line_each(tmp_path: Path) -> None:
     async def main() -> None:
-        recorder = create_recorder(AuditFiles(tmp_path).open_log(), "on", lambda _: None)
+        recorder = create_recorder(AuditFileStore(tmp_path).open_log(), "on", lambda _: None)
         silent: Any = None
         call = Call(1, "tools/call", {"name": "Bash", "arguments": {}}, Session("ada"), silent)
         begun = recorder.call_started(call)

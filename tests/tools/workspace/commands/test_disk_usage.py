@@ -1,0 +1,89 @@
+"""How the size of a workspace is counted: as du counts it, and in one walk through its folders."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.clients.raw_client import ROOT
+from tests.tools.shell_commands import BOUND
+from toolgate.tools.workspace.commands.disk_usage import COUNT
+
+NO_DESCRIPTOR = """
+import asyncio, resource, sys
+from pathlib import Path
+from types import SimpleNamespace
+from toolgate.tools.workspace.commands.disk_usage import DiskUsageWatcher
+from toolgate.tools.workspace.limits import Limits
+from toolgate.tools.workspace.processes.process import CommandStartError
+
+async def start(launch, take):
+    raise CommandStartError("it is not needed")
+
+async def main():
+    place = SimpleNamespace(uid=None, limits=Limits(), server_runner=SimpleNamespace(start=start))
+    watcher = DiskUsageWatcher(place, [Path(sys.argv[1])], 0, print)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+    watcher.command_started()
+    watcher.command_ended()
+    await watcher._watching
+    print("measured")
+
+asyncio.run(main())
+"""
+
+WALKERS = ("du", "find", "ls", "tree", "stat")
+
+
+def make_workspace(folder: Path) -> Path:
+    root = folder / "work space"
+    (root / "below" / "deeper").mkdir(parents=True)
+    (root / "large").write_bytes(b"x" * 300_000)
+    (root / "below" / "small").write_text("small")
+    os.link(root / "large", root / "below" / "another name")
+    with (root / "below" / "sparse").open("wb") as file:
+        file.truncate(2**30)
+    (root / "line\nbreak").touch()
+    (root / "link").symlink_to(root / "large")
+    os.mkfifo(root / "fifo")
+    return root
+
+
+def run(words: list[str], path: str = os.environ["PATH"]) -> str:
+    return subprocess.run(
+        words, env={"PATH": path}, stdout=subprocess.PIPE, text=True, timeout=BOUND, check=True
+    ).stdout
+
+
+def test_a_workspace_is_counted_as_du_counts_it(tmp_path: Path) -> None:
+    root, other = make_workspace(tmp_path), tmp_path / "other"
+    other.mkdir()
+    os.link(root / "large", other / "third name")
+    folders = [str(root), str(other)]
+    by_du = [run(["du", "-xsc", each, *folders]).splitlines()[-1].split()[0] for each in ("-B1", "--inodes")]
+    assert run(["bash", "-c", COUNT, "count", "-1", "0", *folders]).splitlines() == by_du
+
+
+def test_a_workspace_is_counted_in_one_walk(tmp_path: Path) -> None:
+    root, programs, log = make_workspace(tmp_path), tmp_path / "programs", tmp_path / "log"
+    programs.mkdir()
+    for name in WALKERS:
+        if real := shutil.which(name):
+            (programs / name).write_text(f'#!/bin/sh\necho {name} >>{log}\nexec {real} "$@"\n')
+            (programs / name).chmod(0o755)
+    run(["bash", "-c", COUNT, "count", "-1", "0", str(root)], f"{programs}:{os.environ['PATH']}")
+    assert len(log.read_text().splitlines()) == 1
+
+
+def test_a_machine_without_a_free_descriptor_does_not_end_the_measuring(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", NO_DESCRIPTOR, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=BOUND,
+        check=False,
+        cwd=ROOT,
+    )
+    assert (done.returncode, done.stdout) == (0, "measured\n"), done.stderr
+    assert "cannot measure the size" in done.stderr
