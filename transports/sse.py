@@ -15,11 +15,11 @@ from sse_starlette import EventSourceResponse
 from toolgate.server.base.bus.replica_ids import parse_id
 from toolgate.server.base.principal import GrantKey, Principal
 from toolgate.server.protocol.messages import Request, decode_in_turns, encode
-from toolgate.transports.http import body as bodies
-from toolgate.transports.http.bearer import SignedInHandler
-from toolgate.transports.http.event_stream import EventStream
-from toolgate.transports.http.post import ACCEPTED, is_json
-from toolgate.transports.http.session import HttpSession
+from toolgate.transports.http.requests import body as bodies
+from toolgate.transports.http.requests.bearer import SignedInHandler
+from toolgate.transports.http.requests.post import ACCEPTED, is_json
+from toolgate.transports.http.sessions.event_stream import EventStream
+from toolgate.transports.http.sessions.session import HttpSession
 from toolgate.transports.http.stream_response import LARGE
 from toolgate.transports.http.transport import Endpoint, RunningMessages, TransportServices, refuse_for_now
 from toolgate.transports.http.wire.asgi import answer_with

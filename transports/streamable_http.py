@@ -17,11 +17,19 @@ from toolgate.server.protocol.errors import InvalidRequest
 from toolgate.server.protocol.messages import Failure, MalformedMessage, Request, decode, decode_in_turns
 from toolgate.server.protocol.revisions import STATELESS, WITH_SESSION
 from toolgate.server.state.store import StateError
-from toolgate.transports.http import body as bodies
-from toolgate.transports.http.bearer import SignedInHandler
-from toolgate.transports.http.event_stream import MAX_RESUMED, EventStream
-from toolgate.transports.http.post import ACCEPTED, CALLED_OFF, Post, PostReply, ReplyForms, is_json, parse_accept
-from toolgate.transports.http.session import HttpSession
+from toolgate.transports.http.requests import body as bodies
+from toolgate.transports.http.requests.bearer import SignedInHandler
+from toolgate.transports.http.requests.post import (
+    ACCEPTED,
+    CALLED_OFF,
+    Post,
+    PostReply,
+    ReplyForms,
+    is_json,
+    parse_accept,
+)
+from toolgate.transports.http.sessions.event_stream import MAX_RESUMED, EventStream
+from toolgate.transports.http.sessions.session import HttpSession
 from toolgate.transports.http.stateless import StatelessPosts
 from toolgate.transports.http.stream_response import PULSE, StreamSender
 from toolgate.transports.http.transport import Endpoint, RunningMessages, TransportServices, refuse_for_now

@@ -33,12 +33,12 @@ from toolgate.server.telemetry.metrics.gauges import HttpGauges, http_rows
 from toolgate.server.telemetry.metrics.token import choose_token
 from toolgate.transports.http import activation
 from toolgate.transports.http import server as http
-from toolgate.transports.http.asgi import Application
-from toolgate.transports.http.bearer import BearerAuth, EndpointPage, LocalAuth, ScopeCheck, SignedInHandler
-from toolgate.transports.http.documents import MetricsEndpoint, PublicDocument
-from toolgate.transports.http.front import PROBES, Front
-from toolgate.transports.http.message_refusal import MessageRefusal, opens_stream, posts_message
-from toolgate.transports.http.sessions import MAX_PER_OWNER, MAX_PER_PERSON
+from toolgate.transports.http.requests.asgi import Application
+from toolgate.transports.http.requests.bearer import BearerAuth, EndpointPage, LocalAuth, ScopeCheck, SignedInHandler
+from toolgate.transports.http.requests.documents import MetricsEndpoint, PublicDocument
+from toolgate.transports.http.requests.front import PROBES, Front
+from toolgate.transports.http.requests.message_refusal import MessageRefusal, opens_stream, posts_message
+from toolgate.transports.http.sessions.sessions import MAX_PER_OWNER, MAX_PER_PERSON
 from toolgate.transports.http.transport import Transport, TransportServices, create_budgets
 from toolgate.transports.http.wire.asgi import answer_with
 from toolgate.transports.http.wire.connections import Connections

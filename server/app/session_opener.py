@@ -8,7 +8,7 @@ from toolgate.server.config.transports import HttpTransport
 from toolgate.server.methods import lifecycle
 from toolgate.server.methods.server import Server
 from toolgate.server.state.sessions import SessionRecords
-from toolgate.transports.http.sessions import Sessions
+from toolgate.transports.http.sessions.sessions import Sessions
 from toolgate.transports.http.transport import PostForwarder
 
 # The transport, and the limits of `Sessions` → its sessions, and the way to those of other servers, if there is one

@@ -1,8 +1,8 @@
 """Store the sessions of Streamable HTTP, so that clients resume them after a restart.
 
 A row is named by the digest of the session's id, so it opens no session. It belongs to the process that has the session
-open. Once that one is dead, the process that the client comes to takes it over. transports/http/sessions.py decides
-which clients may resume a session.
+open. Once that one is dead, the process that the client comes to takes it over. transports/http/sessions/sessions.py
+decides which clients may resume a session.
 """
 
 import contextlib

@@ -56,6 +56,8 @@ ORDER = (
     "server/node",
     "server/node/gateway",
     "transports/http/wire",
+    "transports/http/sessions",
+    "transports/http/requests",
     "transports/http",
     "transports/http/replicas",
     "transports/__init__.py",

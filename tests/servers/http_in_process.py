@@ -16,8 +16,8 @@ from toolgate.server.config import load
 from toolgate.server.config.transports import HTTP_TRANSPORTS
 from toolgate.server.methods import lifecycle
 from toolgate.server.state.sessions import SessionRecords
-from toolgate.transports.http.bearer import SignedInHandler
-from toolgate.transports.http.sessions import NOTE, Sessions
+from toolgate.transports.http.requests.bearer import SignedInHandler
+from toolgate.transports.http.sessions.sessions import NOTE, Sessions
 from toolgate.transports.http.transport import HttpBudgets, TransportServices, create_budgets
 from toolgate.transports.http.wire.head import parse_head
 from toolgate.transports.http.wire.request import HttpRequest, PendingResponse, StreamedResponse, WholeResponse

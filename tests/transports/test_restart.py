@@ -26,7 +26,7 @@ from tests.servers.http_in_process import ADA, Inside, inside
 from toolgate.server.protocol.interruption import INTERRUPTED
 from toolgate.server.protocol.revisions import WITH_SESSION
 from toolgate.server.state.sessions import MAX_DETAILS
-from toolgate.transports.http.event_ids import StreamNames
+from toolgate.transports.http.sessions.event_ids import StreamNames
 
 ENDS = [signal.SIGTERM, signal.SIGKILL]
 VERSION = "2025-11-25"

@@ -40,7 +40,7 @@ def watch_callbacks(path: Path) -> None:
 def watch_routes(path: Path) -> None:
     from starlette.routing import Router
 
-    from toolgate.transports.http.front import Front
+    from toolgate.transports.http.requests.front import Front
 
     routes: list[str] = []
     begin_router, begin_front = Router.__init__, Front.__init__

@@ -21,8 +21,8 @@ from toolgate.server.protocol.errors import HeaderMismatch, InvalidParams, RpcEr
 from toolgate.server.protocol.messages import Failure, Request
 from toolgate.server.protocol.request_meta import VERSION
 from toolgate.server.protocol.session import Session
-from toolgate.transports.http.event_stream import EventStream
-from toolgate.transports.http.post import ACCEPTED, CALLED_OFF, Post, PostReply, find_version_fault
+from toolgate.transports.http.requests.post import ACCEPTED, CALLED_OFF, Post, PostReply, find_version_fault
+from toolgate.transports.http.sessions.event_stream import EventStream
 from toolgate.transports.http.stream_response import StreamSender
 from toolgate.transports.http.transport import RunningMessages, TransportServices
 from toolgate.transports.http.wire.request import Answer, HttpRequest, StreamedResponse

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 
 from toolgate.server.base.principal import Principal
-from toolgate.transports.http.event_stream import EventStream
+from toolgate.transports.http.sessions.event_stream import EventStream
 from toolgate.transports.http.transport import HttpBudgets
 from toolgate.transports.http.wire.request import HttpRequest, format_lines
 from toolgate.transports.http.wire.writer import AnswerWriter

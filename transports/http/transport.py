@@ -21,12 +21,12 @@ from toolgate.server.protocol import asyncio_tasks
 from toolgate.server.protocol.dispatcher import Dispatcher
 from toolgate.server.protocol.messages import Inbound
 from toolgate.server.protocol.session import Channel, Session
-from toolgate.transports.http import body as bodies
-from toolgate.transports.http import event_stream as events
-from toolgate.transports.http.bearer import ScopeCheck, SignedInHandler
-from toolgate.transports.http.event_stream import EventStream
-from toolgate.transports.http.post import Post, PostReply
-from toolgate.transports.http.sessions import Sessions
+from toolgate.transports.http.requests import body as bodies
+from toolgate.transports.http.requests.bearer import ScopeCheck, SignedInHandler
+from toolgate.transports.http.requests.post import Post, PostReply
+from toolgate.transports.http.sessions import event_stream as events
+from toolgate.transports.http.sessions.event_stream import EventStream
+from toolgate.transports.http.sessions.sessions import Sessions
 from toolgate.transports.http.wire.request import Answer, HttpRequest, WholeResponse, refuse
 
 ENDING = "the server is shutting down"

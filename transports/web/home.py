@@ -18,8 +18,8 @@ from toolgate.server.events.overview import NotDeliveredError
 from toolgate.server.overview.dashboard import Dashboard, RunsUnreachableError
 from toolgate.server.overview.health import ServerHealth
 from toolgate.server.protocol.session import short_hash
-from toolgate.transports.http.session import HttpSession
-from toolgate.transports.http.sessions import Sessions
+from toolgate.transports.http.sessions.session import HttpSession
+from toolgate.transports.http.sessions.sessions import Sessions
 from toolgate.transports.web import elicitation_form
 from toolgate.transports.web.decisions import ActionResult, Decisions
 from toolgate.transports.web.http import Handle, WebEndpoint, accepts, json_response, read_form, with_headers

@@ -22,7 +22,7 @@ from starlette.requests import Request
 
 from toolgate.server.overview.dashboard import CHUNK
 from toolgate.server.state.store import StateError
-from toolgate.transports.http.asgi import Receive, Scope, Send, refuse
+from toolgate.transports.http.requests.asgi import Receive, Scope, Send, refuse
 from toolgate.transports.http.stream_response import HEADERS, OPEN
 from toolgate.transports.web.home import PAGE, PARTS, SERVER_PARTS, HomePage
 from toolgate.transports.web.http import BadFormError

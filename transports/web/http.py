@@ -15,9 +15,9 @@ from starlette.responses import Response
 
 from toolgate.server.base.budget import Budget
 from toolgate.server.state.store import StateError
-from toolgate.transports.http import body as bodies
-from toolgate.transports.http import cors
-from toolgate.transports.http.asgi import Message, Receive, Scope, Send
+from toolgate.transports.http.requests import body as bodies
+from toolgate.transports.http.requests import cors
+from toolgate.transports.http.requests.asgi import Message, Receive, Scope, Send
 from toolgate.transports.http.wire.body import BodyTooSlowError, ClientDisconnectedError
 
 MAX_FORM = 64 * 1024  # bytes: the largest is a signed assertion of 16 KiB

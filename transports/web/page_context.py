@@ -17,8 +17,8 @@ from starlette.responses import Response
 from toolgate.server.auth.login.accounts import Person
 from toolgate.server.auth.tokens.access_tokens import OWN_ISSUER
 from toolgate.server.base.principal import LOCAL_NAME, Principal, derive_subject
-from toolgate.transports.http.asgi import Application, Receive, Scope, Send, headers_of, is_browser, respond
-from toolgate.transports.http.cors import HeaderLines
+from toolgate.transports.http.requests.asgi import Application, Receive, Scope, Send, headers_of, is_browser, respond
+from toolgate.transports.http.requests.cors import HeaderLines
 from toolgate.transports.http.wire.request import WholeResponse, format_lines
 from toolgate.transports.web.http import Cookies, new_secret, redirect, short_hash
 from toolgate.transports.web.templates import PageTemplates

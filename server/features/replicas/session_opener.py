@@ -12,7 +12,7 @@ from toolgate.server.protocol.dispatcher import Dispatcher
 from toolgate.server.protocol.messages import Request
 from toolgate.transports.http.replicas.forwarded_posts import ForwardedPosts
 from toolgate.transports.http.replicas.shared_sessions import SharedSessions
-from toolgate.transports.http.sessions import Sessions
+from toolgate.transports.http.sessions.sessions import Sessions
 from toolgate.transports.http.transport import PostForwarder
 
 

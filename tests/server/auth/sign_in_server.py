@@ -34,7 +34,7 @@ from toolgate.server.state.sealed_state import Sealer
 from toolgate.server.state.sqlite_store import SqliteStore
 from toolgate.server.state.store import Store
 from toolgate.tools.web.fetch import Web
-from toolgate.transports.http.front import Front
+from toolgate.transports.http.requests.front import Front
 from toolgate.transports.http.wire.asgi import answer_with
 from toolgate.transports.http.wire.connection import HttpConnection
 from toolgate.transports.http.wire.connections import Connections

@@ -20,8 +20,8 @@ from toolgate.server.methods.server import Server
 from toolgate.server.protocol.errors import InvalidRequest
 from toolgate.server.protocol.notifications import Notifications, OpenSubscription
 from toolgate.server.protocol.session import Channel
-from toolgate.transports.http.session import MAX_RIGHTS
-from toolgate.transports.http.sessions import MAX_PER_OWNER, Sessions
+from toolgate.transports.http.sessions.session import MAX_RIGHTS
+from toolgate.transports.http.sessions.sessions import MAX_PER_OWNER, Sessions
 
 BOTH = "text/event-stream, application/json"
 PROGRESS = "notifications/progress"

@@ -21,7 +21,7 @@ from toolgate.server.protocol.messages import Notification, Request
 from toolgate.server.protocol.resource_updates import MAX_OWNED, MAX_URIS, MAX_WATCHES
 from toolgate.tools.api.registry import Registry
 from toolgate.tools.builtin.workspace_files import workspace_file
-from toolgate.transports.http.event_stream import EventStream
+from toolgate.transports.http.sessions.event_stream import EventStream
 
 META = {"io.modelcontextprotocol/protocolVersion": STATELESS, "io.modelcontextprotocol/clientCapabilities": {}}
 HOSTILE = "file:///N/" + "%C3%A9" * 1_350  # as long as a URI may be, and nothing of it is spelled as it could be

@@ -17,12 +17,12 @@ from tests.clients.raw_http_client import Site, events, site
 from tests.server.auth.minted_tokens import Signed, asked, session, signed_site
 from tests.server.auth.sign_in_server import sign_in_server
 from tests.servers.http_in_process import Exchange, Inside, named
+from tests.transports.http.sessions.test_streams import run, until
 from tests.transports.http.test_limits import serving
-from tests.transports.http.test_streams import run, until
 from toolgate.server.auth.address_blocks import prefixes
 from toolgate.server.base.budget import Budget
 from toolgate.transports.http import transport
-from toolgate.transports.http.session import MAX_GET_STREAMS
+from toolgate.transports.http.sessions.session import MAX_GET_STREAMS
 from toolgate.transports.http.wire.connections import MAX_CONNECTIONS, Connections
 from toolgate.transports.web.http import MAX_FORM, MAX_FORMS
 

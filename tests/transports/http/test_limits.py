@@ -15,8 +15,8 @@ from tests.clients.raw_client import PATIENCE
 from tests.servers.http_in_process import inside
 from tests.transports.test_streamable_http import modern
 from toolgate.transports.http import server as http
-from toolgate.transports.http.bearer import LocalAuth
-from toolgate.transports.http.front import Front
+from toolgate.transports.http.requests.bearer import LocalAuth
+from toolgate.transports.http.requests.front import Front
 from toolgate.transports.http.wire.connections import Connections
 from toolgate.transports.http.wire.listener import ConnectionLimits, Listener
 from toolgate.transports.http.wire.request import refuse

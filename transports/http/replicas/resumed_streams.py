@@ -17,11 +17,11 @@ from toolgate.server.base.principal import Principal
 from toolgate.server.protocol.dispatcher import Dispatcher
 from toolgate.server.protocol.interruption import interrupted_answer
 from toolgate.server.protocol.messages import Inbound, Request, decode, encode
-from toolgate.transports.http.event_stream import EventStream
-from toolgate.transports.http.post import PostReply
 from toolgate.transports.http.replicas.shared_session import SharedSession, start_work
 from toolgate.transports.http.replicas.stream_entries import StreamEvent, parse_entries, read_event
-from toolgate.transports.http.session import parse_event_id
+from toolgate.transports.http.requests.post import PostReply
+from toolgate.transports.http.sessions.event_stream import EventStream
+from toolgate.transports.http.sessions.session import parse_event_id
 
 KIND = "stream"
 WAIT = 3.0  # seconds that a producer waits for an event before it answers without one

@@ -23,10 +23,10 @@ from toolgate.server.protocol.session_record import (
     encode_record,
     merge_records,
 )
-from toolgate.transports.http.event_stream import EventStream
 from toolgate.transports.http.replicas.session_store import SessionStore
 from toolgate.transports.http.replicas.stream_entries import format_entry
-from toolgate.transports.http.session import HttpSession
+from toolgate.transports.http.sessions.event_stream import EventStream
+from toolgate.transports.http.sessions.session import HttpSession
 
 TRIES = 20  # of writing a record that others change at the same time
 MAX_UNSENT = 1_024  # unrequested messages that wait while Redis is slow; the newest stay

@@ -22,14 +22,14 @@ from toolgate.server.protocol.message_ids import Id, is_id
 from toolgate.server.protocol.messages import Inbound, Notification, Request, Response
 from toolgate.server.protocol.session import Session, hash_key
 from toolgate.server.protocol.session_record import SessionRecord, decode_record
-from toolgate.transports.http.event_stream import EventStream
 from toolgate.transports.http.replicas.resumed_streams import ResumedStreams
 from toolgate.transports.http.replicas.session_limits import SessionLimits
 from toolgate.transports.http.replicas.session_store import IDLE, SessionStore
 from toolgate.transports.http.replicas.shared_session import SessionEndedError, SharedSession
 from toolgate.transports.http.replicas.unrequested_messages import UnrequestedMessages
-from toolgate.transports.http.session import HttpSession
-from toolgate.transports.http.sessions import MAX_SESSIONS, AnySession, Sessions
+from toolgate.transports.http.sessions.event_stream import EventStream
+from toolgate.transports.http.sessions.session import HttpSession
+from toolgate.transports.http.sessions.sessions import MAX_SESSIONS, AnySession, Sessions
 
 TOPIC = "sessions"
 ANSWER = "session-answer"  # mail: a client's answer to a question

@@ -3,7 +3,7 @@
 import msgspec
 
 from toolgate.server.base.bus.bus import StreamEntry
-from toolgate.transports.http.event_stream import EventStream
+from toolgate.transports.http.sessions.event_stream import EventStream
 
 
 class StreamEvent(msgspec.Struct, frozen=True, array_like=True):

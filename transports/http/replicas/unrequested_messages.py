@@ -13,9 +13,9 @@ from toolgate.server.auth.scopes import NOTHING, has_scopes
 from toolgate.server.base.bus.bus import Bus, BusUnreachableError, NoReplyError, UndeliveredError
 from toolgate.server.protocol.messages import Notification, Outbound, encode
 from toolgate.server.protocol.session_record import decode_record
-from toolgate.transports.http.event_stream import MERGEABLE
 from toolgate.transports.http.replicas.session_store import SessionStore, WaitingMessage
 from toolgate.transports.http.replicas.shared_session import SessionEndedError, SharedSession, start_work
+from toolgate.transports.http.sessions.event_stream import MERGEABLE
 
 KIND = "session-message"
 

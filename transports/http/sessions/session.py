@@ -20,8 +20,8 @@ from toolgate.server.protocol.revisions import WITH_SESSION
 from toolgate.server.protocol.session import Session
 from toolgate.server.state.sessions import ResumedSession, SessionDetails, SessionRecords, StoredEvent, encode_details
 from toolgate.server.state.store import StateError
-from toolgate.transports.http.event_ids import StreamName, StreamNames
-from toolgate.transports.http.event_stream import ANSWER_MARK, EventStream
+from toolgate.transports.http.sessions.event_ids import StreamName, StreamNames
+from toolgate.transports.http.sessions.event_stream import ANSWER_MARK, EventStream
 
 PENDING_READER = object()  # the reader of a POST's stream until it attaches
 MAX_GET_STREAMS = 8  # streams of GET requests: the specification allows several, and programs open one or two

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from toolgate.transports.http import cors
+from toolgate.transports.http.requests import cors
 from toolgate.transports.http.wire.request import HttpRequest, WholeResponse, format_lines, refuse
 
 MAX_AGE = 600  # seconds a document may be cached: scopes change with the plugins, and nothing else does

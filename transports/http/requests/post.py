@@ -31,7 +31,7 @@ from toolgate.server.protocol.messages import (
 )
 from toolgate.server.protocol.revisions import REVISIONS, WITH_SESSION
 from toolgate.server.protocol.session import Channel
-from toolgate.transports.http.event_stream import ANSWER_TYPES, EventStream
+from toolgate.transports.http.sessions.event_stream import ANSWER_TYPES, EventStream
 from toolgate.transports.http.wire.head import Head
 from toolgate.transports.http.wire.request import Answer, HttpRequest, PendingResponse, WholeResponse, refuse
 

@@ -13,7 +13,7 @@ import msgspec
 
 from toolgate.server.protocol.state_budget import start_budget
 from toolgate.server.telemetry.log_format import LOG_CONTEXT, LogContext
-from toolgate.transports.http import cors
+from toolgate.transports.http.requests import cors
 from toolgate.transports.http.wire.head import MAX_CACHED, Head
 from toolgate.transports.http.wire.request import Answer, Handler, HttpRequest, WholeResponse, format_lines, refuse
 

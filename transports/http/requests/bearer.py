@@ -25,8 +25,8 @@ from toolgate.server.protocol.messages import Inbound, Request, Result
 from toolgate.server.protocol.request_meta import VERSION
 from toolgate.server.protocol.revisions import STATELESS, Revision
 from toolgate.server.telemetry.log_format import LOG_CONTEXT
-from toolgate.transports.http.asgi import is_browser
-from toolgate.transports.http.cors import HeaderLines
+from toolgate.transports.http.requests.asgi import is_browser
+from toolgate.transports.http.requests.cors import HeaderLines
 from toolgate.transports.http.wire.head import Head
 from toolgate.transports.http.wire.request import Answer, HttpRequest, WholeResponse, refuse
 

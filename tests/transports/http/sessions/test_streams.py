@@ -13,7 +13,7 @@ from tests.servers.http_in_process import ADA, HELLO, Exchange, Inside, inside
 from toolgate.server.protocol.errors import InvalidRequest
 from toolgate.server.protocol.messages import Failure, Notification, Result
 from toolgate.tools.api.registry import Registry
-from toolgate.transports.http.event_stream import MAX_BYTES, MAX_EVENTS, EventStream
+from toolgate.transports.http.sessions.event_stream import MAX_BYTES, MAX_EVENTS, EventStream
 
 
 def run(body: Callable[[Inside], Awaitable[None]], folder: Path, **limits: Any) -> None:

@@ -8,7 +8,7 @@ import pytest
 from tests.clients.raw_client import eventually, processes_with
 from tests.clients.raw_http_client import Site, events
 from tests.transports.test_streamable_http import HELLO, modern, opened, request
-from toolgate.transports.http.post import ReplyForms, parse_accept
+from toolgate.transports.http.requests.post import ReplyForms, parse_accept
 
 JSON = "application/json"
 STREAM = "text/event-stream"

@@ -19,8 +19,8 @@ from toolgate.server.protocol.revisions import WITH_SESSION
 from toolgate.server.protocol.session import Session, hash_key
 from toolgate.server.state.sessions import SessionRecords, StoredEvent, StoredSession
 from toolgate.server.state.store import StateError
-from toolgate.transports.http.event_stream import EventStream
-from toolgate.transports.http.session import HttpSession
+from toolgate.transports.http.sessions.event_stream import EventStream
+from toolgate.transports.http.sessions.session import HttpSession
 
 IDLE = 30 * 60.0  # seconds without a request or an open stream; later requests get a 404 and must initialize again
 MAX_SESSIONS = 10_000  # of one server, about 60 MiB; beyond it the longest idle one ends

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 from toolgate.server.protocol.errors import InvalidRequest
 from toolgate.server.protocol.messages import Failure, encode
-from toolgate.transports.http.asgi import Application, Receive, Scope, Send, headers_of, respond
+from toolgate.transports.http.requests.asgi import Application, Receive, Scope, Send, headers_of, respond
 
 NO_STORE = (b"cache-control", b"no-store")
 
