@@ -24,12 +24,12 @@ def written(name: str | None = None) -> None:
 
 from toolgate.tools.api.completion import Completion
 from toolgate.tools.api.content import Audio, Contents, EmbeddedResource, Image, Message, Output, ResourceLink, Text
-from toolgate.tools.api.context import Context, Elicited
+from toolgate.tools.api.context.context import Context, Elicited
+from toolgate.tools.api.context.services import PYTHON, ProgramResult
 from toolgate.tools.api.errors import NotFound, ToolError
 from toolgate.tools.api.event import EventType, event
 from toolgate.tools.api.prompt import Prompt, prompt
 from toolgate.tools.api.resource import Resource, resource
-from toolgate.tools.api.services import PYTHON, ProgramResult
 from toolgate.tools.api.tool import Tool, tool
 
 __all__ = [

@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 
-from toolgate.tools.api.json_text import JsonError, decode_json
+from toolgate.tools.api.text.json_text import JsonError, decode_json
 
 DISTRIBUTION = "toolgate-mcp"  # its name at a package index, where `toolgate` is another project's
 FORMER_DISTRIBUTION = "toolgate"  # its name until 0.1.0

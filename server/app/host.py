@@ -42,8 +42,8 @@ from toolgate.server.telemetry.audit.store import AuditFileStore, AuditStore
 from toolgate.server.telemetry.recent_calls import RecentCalls
 from toolgate.server.telemetry.setup import Telemetry
 from toolgate.server.workspaces.workspaces import Workspaces
-from toolgate.tools.api.notices import Notices
-from toolgate.tools.api.services import CallerState, Services, Settings
+from toolgate.tools.api.context.notices import Notices
+from toolgate.tools.api.context.services import CallerState, Services, Settings
 from toolgate.tools.builtin import callbacks
 from toolgate.tools.builtin.callbacks import INBOX_URI, Firings
 from toolgate.tools.builtin.skills.skills import Skills

@@ -48,7 +48,7 @@ def suggest(word: str, choices: Iterable[str], prefix: str = "") -> str:
 
     `prefix`, such as "--", is shown before the name and not compared.
     """
-    from toolgate.tools.api.text import closest  # start-up
+    from toolgate.tools.api.text.cleaning import closest  # start-up
 
     names = list(choices)
     begun = [name for name in names if word and name.casefold().startswith(f"{word.casefold()}-")]

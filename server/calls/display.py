@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from toolgate.server.base.text import escape_invisible
-from toolgate.tools.api.text import clean_text
+from toolgate.tools.api.text.cleaning import clean_text
 
 MAX_SHOWN = 4_000  # characters of one argument: about two screens
 MAX_ALL = 12_000  # of all arguments

@@ -12,7 +12,7 @@ from functools import partial
 import msgspec
 
 from toolgate.server.base.bus.bus import Bus, BusUnreachableError
-from toolgate.tools.api.notices import MAX_NOTICES, CountedNotice, Notices
+from toolgate.tools.api.context.notices import MAX_NOTICES, CountedNotice, Notices
 
 LIFETIME = 7 * 86_400.0  # seconds that notices wait for a call
 WAITING = "notices"  # topic

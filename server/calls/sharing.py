@@ -4,7 +4,7 @@ from typing import Protocol
 
 from toolgate.server.calls.task_requests import TaskRequest
 from toolgate.server.protocol.task import StoredTask
-from toolgate.tools.api.notices import Notices
+from toolgate.tools.api.context.notices import Notices
 
 
 class TaskSharing(Protocol):

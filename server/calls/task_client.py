@@ -13,8 +13,8 @@ from toolgate.server.protocol.asyncio_tasks import DeadlineTimer
 from toolgate.server.protocol.session import Call
 from toolgate.server.state.sealed_state import Sealer
 from toolgate.tools.api.content import Continuation
+from toolgate.tools.api.context.services import Settings
 from toolgate.tools.api.errors import ToolError
-from toolgate.tools.api.services import Settings
 
 log = logging.getLogger("toolgate.deferrals")
 

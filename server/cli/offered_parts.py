@@ -19,8 +19,8 @@ from toolgate.server.cli.mcp_client.client import (
 from toolgate.server.cli.style import choose_style
 from toolgate.server.config.load import Config
 from toolgate.server.protocol.errors import UsageError
-from toolgate.tools.api.conversion import convert_value
-from toolgate.tools.api.json_text import JsonError, decode_json
+from toolgate.tools.api.schema.conversion import convert_value
+from toolgate.tools.api.text.json_text import JsonError, decode_json
 
 BARE_ADDRESS = r"(?:[A-Za-z0-9-]+\.)+[A-Za-z]{2,}(?::[0-9]+)?(?:[/?#].*)?"  # a URL as people type it: example.com/page
 INDENT = 4  # columns before a description

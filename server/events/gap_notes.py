@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from toolgate.tools.api.json_text import JsonError, decode_json
+from toolgate.tools.api.text.json_text import JsonError, decode_json
 from toolgate.tools.workspace.files.state_file import read_regular
 
 Gap = tuple[str, str]  # a principal, and the name of a type

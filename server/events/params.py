@@ -10,11 +10,11 @@ from toolgate.server.events.errors import EventError
 from toolgate.server.protocol.errors import InvalidParams, format_name
 from toolgate.server.protocol.messages import encode_value
 from toolgate.server.state.event_rows import EventFilter
-from toolgate.tools.api.conversion import convert_value
 from toolgate.tools.api.event import EventType
 from toolgate.tools.api.registry import Registry
-from toolgate.tools.api.schema import measure
-from toolgate.tools.api.text import closest
+from toolgate.tools.api.schema.conversion import convert_value
+from toolgate.tools.api.schema.schema import measure
+from toolgate.tools.api.text.cleaning import closest
 
 MAX_ARGUMENTS = 8_192  # bytes of JSON: a path and a pattern have a few hundred
 FAULT = re.compile(r"(?P<text>.*?)(?: - at `\$\.?(?P<place>.*)`)?", re.DOTALL)

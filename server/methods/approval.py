@@ -27,7 +27,7 @@ from toolgate.server.methods.server import Server
 from toolgate.server.policy.rules import Rule
 from toolgate.server.protocol.session import ApprovalRequest, Call
 from toolgate.server.state.sealed_state import LIFETIME
-from toolgate.tools.api.context import Context
+from toolgate.tools.api.context.context import Context
 from toolgate.tools.api.errors import CannotAskError, StillWaitingError, ToolError, UnansweredError
 from toolgate.tools.api.tool import Tool
 

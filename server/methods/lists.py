@@ -20,10 +20,10 @@ from toolgate.server.protocol.errors import InvalidParams
 from toolgate.server.protocol.revisions import Revision
 from toolgate.server.protocol.session import Call, Session
 from toolgate.tools.api.content import ResourceLink
-from toolgate.tools.api.context import Context
+from toolgate.tools.api.context.context import Context
 from toolgate.tools.api.registry import Registry
 from toolgate.tools.api.resource import Resource
-from toolgate.tools.api.uris import parse_scheme
+from toolgate.tools.api.text.uris import parse_scheme
 
 log = logging.getLogger("toolgate.lists")
 

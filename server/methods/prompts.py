@@ -10,7 +10,7 @@ from toolgate.server.protocol.asyncio_tasks import DeadlineTimer
 from toolgate.server.protocol.errors import InternalError, InvalidParams, format_name
 from toolgate.server.protocol.session import Call
 from toolgate.tools.api.completion import Completions
-from toolgate.tools.api.context import Context
+from toolgate.tools.api.context.context import Context
 from toolgate.tools.api.errors import CannotAskError
 
 COMPLETION_TIME = 5.0  # seconds: the person is typing

@@ -18,9 +18,9 @@ from toolgate.server.protocol.messages import encode_value
 from toolgate.server.protocol.resource_updates import MAX_SUBSCRIPTIONS, MAX_URIS
 from toolgate.server.protocol.session import Call, Session
 from toolgate.tools.api.content import Contents
-from toolgate.tools.api.context import Context
+from toolgate.tools.api.context.context import Context
 from toolgate.tools.api.errors import NotFound
-from toolgate.tools.api.uris import MAX_URI, canonicalise, parse_scheme
+from toolgate.tools.api.text.uris import MAX_URI, canonicalise, parse_scheme
 
 PIECE = 2**20  # characters of a text encoded at once
 

@@ -26,11 +26,11 @@ from toolgate.server.protocol.resource_updates import ResourceUpdates
 from toolgate.server.protocol.revisions import Revision
 from toolgate.server.protocol.session import Call, Session
 from toolgate.server.state.sealed_state import Sealer
-from toolgate.tools.api.context import Context
-from toolgate.tools.api.notices import Notices
+from toolgate.tools.api.context.context import Context
+from toolgate.tools.api.context.notices import Notices
+from toolgate.tools.api.context.services import CallerState, Services, Settings
 from toolgate.tools.api.registry import Registry
 from toolgate.tools.api.resource import Resource
-from toolgate.tools.api.services import CallerState, Services, Settings
 from toolgate.tools.workspace.workspace import WorkspaceUnreachableError
 
 Method = Callable[[Call], Any]

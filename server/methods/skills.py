@@ -18,7 +18,7 @@ from toolgate.server.protocol import serialization
 from toolgate.server.protocol.errors import InternalError, InvalidParams
 from toolgate.server.protocol.session import Call
 from toolgate.tools.api.content import ResourceLink
-from toolgate.tools.api.context import Context
+from toolgate.tools.api.context.context import Context
 from toolgate.tools.api.errors import NotFound, ToolError
 from toolgate.tools.builtin import workspace_files
 from toolgate.tools.builtin.skills import resources

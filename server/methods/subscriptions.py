@@ -17,7 +17,7 @@ from toolgate.server.protocol.request_meta import SUBSCRIPTION
 from toolgate.server.protocol.resource_updates import MAX_SUBSCRIPTIONS, MAX_URIS, yield_in_turns
 from toolgate.server.protocol.session import Call
 from toolgate.server.protocol.task import StoredTask
-from toolgate.tools.api.uris import parse_scheme
+from toolgate.tools.api.text.uris import parse_scheme
 
 FIELDS = {f"{kind}ListChanged": kind for kind in KINDS}  # the filter's field → the kind of list
 MAX_LISTENERS = 1_000  # per server; each costs a task

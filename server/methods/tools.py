@@ -17,11 +17,11 @@ from toolgate.server.protocol.errors import InvalidParams, format_name
 from toolgate.server.protocol.request_meta import client_name
 from toolgate.server.protocol.session import Call
 from toolgate.tools.api.content import Output, Text
-from toolgate.tools.api.context import Context
+from toolgate.tools.api.context.context import Context
+from toolgate.tools.api.context.notices import Notices
 from toolgate.tools.api.errors import CannotAskError, ToolError, UnansweredError, drop_tracebacks
-from toolgate.tools.api.notices import Notices
-from toolgate.tools.api.schema import NEWS
-from toolgate.tools.api.text import closest
+from toolgate.tools.api.schema.schema import NEWS
+from toolgate.tools.api.text.cleaning import closest
 from toolgate.tools.api.tool import Tool, create_refusal
 from toolgate.tools.workspace.workspace import Workspace
 

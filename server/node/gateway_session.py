@@ -28,8 +28,8 @@ from toolgate.server.node.path_watch import PathWatch
 from toolgate.server.node.people import GatewayPeople
 from toolgate.server.node.principal_methods import GatewayRequest, PrincipalMethods
 from toolgate.server.workspaces.last_used import PRINCIPAL_NAME
+from toolgate.tools.api.context.services import ProgramResult
 from toolgate.tools.api.errors import drop_tracebacks
-from toolgate.tools.api.services import ProgramResult
 from toolgate.tools.workspace.files.open_file import PIECE
 from toolgate.tools.workspace.output.run_record import OutputReader
 

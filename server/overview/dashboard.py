@@ -24,8 +24,8 @@ from toolgate.server.telemetry.audit.checker import EntryData
 from toolgate.server.telemetry.audit.store import EntryReader
 from toolgate.server.telemetry.recent_calls import MAX_CALLS, RecentCall, RecentCalls
 from toolgate.server.workspaces.workspaces import Workspaces
+from toolgate.tools.api.context.services import Plan
 from toolgate.tools.api.errors import ToolError
-from toolgate.tools.api.services import Plan
 from toolgate.tools.workspace.output.run_record import Run
 from toolgate.tools.workspace.workspace import Workspace, WorkspaceUnreachableError
 

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Protocol, TypeVar
 
 from toolgate.server.base.principal import LOCAL_NAME
-from toolgate.tools.api.uris import canonicalise
+from toolgate.tools.api.text.uris import canonicalise
 
 log = logging.getLogger("toolgate.updates")
 

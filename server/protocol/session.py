@@ -15,7 +15,7 @@ from toolgate.server.protocol.message_ids import Id
 from toolgate.server.protocol.messages import Notification, Outbound, Request, Response
 from toolgate.server.protocol.revisions import Revision
 from toolgate.tools.api.content import Output
-from toolgate.tools.api.services import CallerState
+from toolgate.tools.api.context.services import CallerState
 
 if TYPE_CHECKING:
     from toolgate.server.base.principal import GrantKey

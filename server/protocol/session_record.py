@@ -4,7 +4,7 @@ import msgspec
 
 from toolgate.server.base.principal import GrantKey, Principal
 from toolgate.server.protocol.session import DEFAULT_LEVEL
-from toolgate.tools.api.services import PlanState
+from toolgate.tools.api.context.services import PlanState
 
 MAX_RECORD = 64 * 2**10  # bytes: a client may send megabytes of capabilities and subscriptions
 SETS = ("grants", "subscribed")

@@ -7,14 +7,14 @@ from datetime import UTC, datetime
 from toolgate.server.state import tables
 from toolgate.server.state.callback_timer import MAX_PAUSE, PENDING, CallbackTimer
 from toolgate.server.state.store import Store
-from toolgate.tools.api.services import Callback, FiredCallback
+from toolgate.tools.api.context.services import Callback, FiredCallback
 
 SLOTS = 8
 LATE_PAUSE = 5.0  # seconds between two looks at a callback that its process should have fired
 
 
 class CallbackStore:
-    """The `Callbacks` of toolgate.tools.api.context, for one principal; firings go to `session` first."""
+    """The `Callbacks` of toolgate.tools.api.context.context, for one principal; firings go to `session` first."""
 
     def __init__(self, store: Store, clock: CallbackTimer, principal: str, session: str) -> None:
         self.store = store

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from toolgate.server.state import tables
 from toolgate.server.state.store import Store, Subject
-from toolgate.tools.api.services import CallerState, PlanState
+from toolgate.tools.api.context.services import CallerState, PlanState
 
 NO_PLAN = PlanState(active=False, goal="", plan_file=None, started_at=None)
 
@@ -16,7 +16,7 @@ EXISTS_FLAG = "plan-kept"  # flag: a plan, active or ended
 
 
 class PlanStore:
-    """The `Plan` of toolgate.tools.api.context.
+    """The `Plan` of toolgate.tools.api.context.context.
 
     With a session (`session` is the place's key) the plan is at its `place` and ends with it. With "" it is the
     principal's, the same for all objects in all processes.

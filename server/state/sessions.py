@@ -20,8 +20,8 @@ from toolgate.server.state.batch import WriteBatch
 from toolgate.server.state.live_processes import LiveProcesses
 from toolgate.server.state.sqlite import describe_error
 from toolgate.server.state.store import StateError, Store
-from toolgate.tools.api.json_text import JsonError, decode_json
-from toolgate.tools.api.services import PlanState
+from toolgate.tools.api.context.services import PlanState
+from toolgate.tools.api.text.json_text import JsonError, decode_json
 
 if TYPE_CHECKING:
     import asyncio

@@ -8,7 +8,7 @@ import msgspec
 from toolgate.server.state import tables
 from toolgate.server.state.store import Store
 from toolgate.tools import ToolError
-from toolgate.tools.api.services import Todo, TodoStep
+from toolgate.tools.api.context.services import Todo, TodoStep
 
 MAX_OPEN = 1_000  # open todos of a principal: a client in a loop must not fill the disk
 MAX_DONE = 4_000  # completed ones; the oldest make room for new ones
@@ -30,7 +30,7 @@ RecordTodoChange = Callable[["tables.Connection", str, Todo, str, int | None], N
 
 
 class TodoStore:
-    """The `Tasks` of toolgate.tools.api.context, for one principal; `session` is the place's key, or ""."""
+    """The `Tasks` of toolgate.tools.api.context.context, for one principal; `session` is the place's key, or ""."""
 
     def __init__(self, store: Store, principal: str, session: str, record: "RecordTodoChange | None" = None) -> None:
         self._record = record

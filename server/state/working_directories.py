@@ -11,7 +11,7 @@ from pathlib import Path
 from toolgate.server.state import tables
 from toolgate.server.state.batch import WriteBatch
 from toolgate.server.state.store import StateError, Store
-from toolgate.tools.api.services import CallerState
+from toolgate.tools.api.context.services import CallerState
 
 FLAG = "places"  # flag: there are directories
 MAX_DIRECTORIES = 10_000  # of one state; those that changed last are kept

@@ -25,8 +25,8 @@ from toolgate.server.protocol.errors import InternalError, RpcError
 from toolgate.server.protocol.messages import replace_surrogates
 from toolgate.server.protocol.session import Call, short_hash
 from toolgate.server.telemetry.log_format import LOG_CONTEXT, LogContext
+from toolgate.tools.api.context.spans import SPAN_FACTORY, DescribeServer
 from toolgate.tools.api.registry import Registry
-from toolgate.tools.api.spans import SPAN_FACTORY, DescribeServer
 
 FLUSH = 1.0  # seconds for the remaining spans, at the end
 MAX_CONTEXT = 512  # characters of a header of W3C Trace Context, section 3.3.1.5

@@ -19,8 +19,8 @@ from toolgate.server.policy.rate_limit import SlidingWindow
 from toolgate.server.webhooks.delivery import Failure, create_message_id
 from toolgate.server.webhooks.sender import WebhookSender, name_failure
 from toolgate.server.webhooks.signature import WebhookSecret
+from toolgate.tools.api.context.services import Page
 from toolgate.tools.api.errors import ToolError
-from toolgate.tools.api.services import Page
 
 PER_PRINCIPAL = 10  # challenges a minute
 PER_HOST = 30  # a minute: of many principals, since hosted clients share a host

@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 from toolgate.server.webhooks.delivery import Delivery, Disposition, Failure, Outcome
 from toolgate.server.webhooks.retry_schedule import parse_retry_after
 from toolgate.server.webhooks.signature import WebhookSecret, sign_message
+from toolgate.tools.api.context.services import Page
 from toolgate.tools.api.errors import ToolError
-from toolgate.tools.api.services import Page
 from toolgate.tools.web.dns import Resolver
 from toolgate.tools.web.fetch import Web
 from toolgate.tools.web.page import REDIRECTS, AddressRefusedError, PageTimeoutError, PageTlsError, Resolve

@@ -13,6 +13,11 @@ ROOT = Path(__file__).parents[2]
 TOPS = ("server", "tools", "transports")
 
 ORDER = (
+    "tools/api/errors.py",
+    "tools/api/content.py",
+    "tools/api/text",
+    "tools/api/schema",
+    "tools/api/context",
     "tools/api",
     "tools/fair_queue.py",
     "tools/rate_limiter.py",

@@ -49,7 +49,7 @@ def test_who_catches_bad_json_catches_bad_utf_8_too(room: str) -> None:
         for path in sorted((ROOT / room).rglob("*.py"))
         for line in find_halves(ast.parse(path.read_text()))
     }
-    assert found == set(), "use decode_json of toolgate.tools.api.json_text, or catch UnicodeDecodeError as well"
+    assert found == set(), "use decode_json of toolgate.tools.api.text.json_text, or catch UnicodeDecodeError as well"
 
 
 @pytest.mark.parametrize(

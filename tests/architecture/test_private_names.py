@@ -11,7 +11,7 @@ ALLOWED = {
     "transports/http/wire/connection.py: _loop",  # the name of an argument that uvicorn passes
     "server/plugins/loop_watchdog.py: _current_frames",  # of sys, where it is documented
     "server/plugins/reload.py: _cleanups",  # of typing: without it, its caches hold replaced classes
-    "tools/api/services.py: _base_executable",  # of sys: without it, another path is shown
+    "tools/api/context/services.py: _base_executable",  # of sys: without it, another path is shown
 }
 
 

@@ -12,7 +12,7 @@ from playwright.async_api import async_playwright
 
 from tests.tools.fake_web_site import site
 from tests.tools.tool_calls import lend
-from toolgate.tools.api.context import Context
+from toolgate.tools.api.context.context import Context
 from toolgate.tools.browser.find_chromium import find_chromium
 from toolgate.tools.builtin.docs import read_docs
 from toolgate.tools.pages.local_page_reader import LocalPageReader

@@ -16,7 +16,7 @@ from toolgate.server.cli.commands import COMMANDS, Command
 from toolgate.server.client_config import program, snippets
 from toolgate.server.client_config.clients import CLIENTS
 from toolgate.server.config.options import OPTIONS, Option
-from toolgate.tools.api.schema import NEWS
+from toolgate.tools.api.schema.schema import NEWS
 from toolgate.tools.api.tool import Tool
 
 PART = re.compile(r"(<!-- (?!path|end)([a-z]+(?:: [\w-]+)?) -->\n).*?(<!-- end -->)", re.S)  # paths: `make walk`

@@ -13,8 +13,8 @@ from toolgate.server.state.plans import PlanStore
 from toolgate.server.state.sqlite_store import SqliteStore
 from toolgate.server.state.todos import TodoStore
 from toolgate.tools.api.content import Continuation, Output, Text
-from toolgate.tools.api.context import Context
-from toolgate.tools.api.services import CallerState, Services, Settings
+from toolgate.tools.api.context.context import Context
+from toolgate.tools.api.context.services import CallerState, Services, Settings
 from toolgate.tools.api.tool import Tool
 from toolgate.tools.builtin.callbacks import Firings
 from toolgate.tools.builtin.skills.skills import BUILT_IN, Skills
@@ -111,7 +111,7 @@ class FakeServices:
         output = await tool.run(arguments, Context(self.belongings, self.person))
         if output.structured is not None:
             assert tool.output is not None
-            from toolgate.tools.api import schema
+            from toolgate.tools.api.schema import schema
 
             built = msgspec.to_builtins(output.structured)
             assert schema.compile_check(tool.output)(built) is None

@@ -15,10 +15,10 @@ import msgspec
 
 from tests.tools.tool_calls import lend
 from toolgate.tools.api.content import Output, Text
-from toolgate.tools.api.context import Context
-from toolgate.tools.api.notices import Notices
-from toolgate.tools.api.schema import compile_check
-from toolgate.tools.api.services import CallerState, Settings
+from toolgate.tools.api.context.context import Context
+from toolgate.tools.api.context.notices import Notices
+from toolgate.tools.api.context.services import CallerState, Settings
+from toolgate.tools.api.schema.schema import compile_check
 from toolgate.tools.builtin.shell import background_bash, bash, kill_bg_task, list_bg_tasks, read_bg_output
 from toolgate.tools.workspace.commands import end_notice
 from toolgate.tools.workspace.commands.environment import UnsandboxedEnvironment

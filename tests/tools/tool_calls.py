@@ -7,10 +7,10 @@ from typing import Any
 import msgspec
 
 from toolgate.tools.api.content import Output
-from toolgate.tools.api.context import Context
-from toolgate.tools.api.notices import Notices
-from toolgate.tools.api.schema import compile_check
-from toolgate.tools.api.services import CallerState, Services, Settings
+from toolgate.tools.api.context.context import Context
+from toolgate.tools.api.context.notices import Notices
+from toolgate.tools.api.context.services import CallerState, Services, Settings
+from toolgate.tools.api.schema.schema import compile_check
 from toolgate.tools.api.tool import Tool
 from toolgate.tools.pages.local_page_reader import LocalPageReader
 from toolgate.tools.pages.page_reader import PageReader

@@ -1,4 +1,4 @@
-"""The parts that tools are made of: registry, schemas, content, errors and the context of a call.
+"""The parts that tools are made of: registry, functions, content and errors.
 
 Enter at `tool`. Plugins import it through `toolgate.tools`; every room may import it, and it imports no built-in tool.
 """

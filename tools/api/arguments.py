@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from toolgate.tools.api import schema
 from toolgate.tools.api.function import Parameters
+from toolgate.tools.api.schema import schema
 
 if TYPE_CHECKING:
-    from toolgate.tools.api.schema_reader import SchemaReader
+    from toolgate.tools.api.schema.reader import SchemaReader
 
 N8N = ("toolCallId", "sessionId", "chatInput")
 BESIDE_N8N = frozenset(("action", "tool", "success"))  # words that tools use, too: added only beside one of N8N
@@ -141,7 +141,7 @@ class ArgumentReader:
 
     @cached_property
     def _reader(self) -> "SchemaReader":
-        from toolgate.tools.api.schema_reader import SchemaReader  # start-up: most clients send right values
+        from toolgate.tools.api.schema.reader import SchemaReader  # start-up: most clients send right values
 
         return SchemaReader(self._schema)
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, TypeVar
 
 import msgspec
 
-from toolgate.tools.api.context import Context
+from toolgate.tools.api.context.context import Context
 from toolgate.tools.api.errors import WrongArgumentsError
 from toolgate.tools.api.function import Function
 

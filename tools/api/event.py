@@ -10,9 +10,9 @@ from typing import Any
 
 import msgspec
 
-from toolgate.tools.api import schema
 from toolgate.tools.api.arguments import ArgumentReader
 from toolgate.tools.api.function import DeclaredPart, Function
+from toolgate.tools.api.schema import schema
 from toolgate.tools.api.scopes import PLUGINS
 
 NAME = re.compile(r"[A-Za-z0-9_./-]{1,128}")

@@ -7,9 +7,9 @@ from typing import Any, ClassVar, Self
 
 import msgspec
 
-from toolgate.tools.api import schema
-from toolgate.tools.api.context import Context
+from toolgate.tools.api.context.context import Context
 from toolgate.tools.api.errors import ToolError, drop_tracebacks
+from toolgate.tools.api.schema import schema
 from toolgate.tools.api.scopes import PLUGINS
 from toolgate.tools.api.threads import Threads, ThreadsBusyError
 

@@ -11,12 +11,12 @@ import msgspec
 
 from toolgate.tools.api.completion import Completions, F
 from toolgate.tools.api.content import ROLES, Audio, EmbeddedResource, Image, Message, ResourceLink, Text
-from toolgate.tools.api.context import Context
-from toolgate.tools.api.conversion import convert_value
+from toolgate.tools.api.context.context import Context
 from toolgate.tools.api.errors import WrongArgumentsError
 from toolgate.tools.api.function import DeclaredPart, Function
-from toolgate.tools.api.json_text import JsonError, decode_argument
+from toolgate.tools.api.schema.conversion import convert_value
 from toolgate.tools.api.scopes import PLUGINS
+from toolgate.tools.api.text.json_text import JsonError, decode_argument
 
 MAX_NAME = 128  # characters, as of a tool's
 

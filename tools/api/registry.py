@@ -11,8 +11,8 @@ from toolgate.tools.api.event import EventType
 from toolgate.tools.api.prompt import Prompt
 from toolgate.tools.api.resource import Resource
 from toolgate.tools.api.scopes import READ
+from toolgate.tools.api.text.uris import MAX_CACHED_URI, MAX_URI, canonicalise, parse_scheme
 from toolgate.tools.api.tool import Tool
-from toolgate.tools.api.uris import MAX_CACHED_URI, MAX_URI, canonicalise, parse_scheme
 
 Part = Tool | Prompt | Resource | EventType
 P = TypeVar("P", Tool, Prompt, Resource, EventType)

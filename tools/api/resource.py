@@ -1,6 +1,6 @@
 """Make a function a resource or a URI template: read, list and watch it.
 
-Source: MCP server/resources; RFC 6570 for templates (tools/api/uri_templates.py).
+Source: MCP server/resources; RFC 6570 for templates (tools/api/text/uri_templates.py).
 """
 
 import inspect
@@ -11,13 +11,13 @@ from typing import Any
 
 import msgspec
 
-from toolgate.tools.api import uri_templates
 from toolgate.tools.api.completion import Completions, F
 from toolgate.tools.api.content import Contents, ResourceLink
-from toolgate.tools.api.context import Context
+from toolgate.tools.api.context.context import Context
 from toolgate.tools.api.function import DeclaredPart, Function
 from toolgate.tools.api.scopes import PLUGINS
-from toolgate.tools.api.uris import canonicalise, check_uri
+from toolgate.tools.api.text import uri_templates
+from toolgate.tools.api.text.uris import canonicalise, check_uri
 
 MAX_LISTED = 1_000  # of one template in resources/list: a person reads no longer list
 

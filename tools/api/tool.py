@@ -11,13 +11,13 @@ from typing import Any, Literal, overload
 
 import msgspec
 
-from toolgate.tools.api import schema
 from toolgate.tools.api.arguments import ArgumentReader, ForeignArgument, get_at
 from toolgate.tools.api.content import Content, Output, Text
-from toolgate.tools.api.context import Context
-from toolgate.tools.api.conversion import convert_value, to_integers
+from toolgate.tools.api.context.context import Context
 from toolgate.tools.api.errors import CannotAskError, ToolError, drop_tracebacks
 from toolgate.tools.api.function import DeclaredPart, Function, Parameters, find_refusal
+from toolgate.tools.api.schema import schema
+from toolgate.tools.api.schema.conversion import convert_value, to_integers
 from toolgate.tools.api.scopes import PLUGINS
 
 log = logging.getLogger("toolgate.plugins")

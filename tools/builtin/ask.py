@@ -11,10 +11,10 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from toolgate.tools.api.content import Output, Text
-from toolgate.tools.api.context import Context
+from toolgate.tools.api.context.context import Context
 from toolgate.tools.api.errors import StillWaitingError, ToolError, UnansweredError
-from toolgate.tools.api.json_text import JsonError, decode_json
-from toolgate.tools.api.text import one_line, refuse_control_characters
+from toolgate.tools.api.text.cleaning import one_line, refuse_control_characters
+from toolgate.tools.api.text.json_text import JsonError, decode_json
 from toolgate.tools.api.tool import tool
 
 MAX_JSON = 50_000  # characters: four questions at all their limits fit
@@ -159,7 +159,7 @@ def parse_questions(text: str) -> list[FormQuestion]:
 
 def _read_texts(given: Any) -> Any:
     """Return the questions with lists and booleans in place of texts that spell them, as some clients send them."""
-    from toolgate.tools.api.schema_reader import SchemaReader  # start-up: few calls ask
+    from toolgate.tools.api.schema.reader import SchemaReader  # start-up: few calls ask
 
     return SchemaReader(TYPES).read(given, deep=True)
 

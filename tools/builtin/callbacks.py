@@ -8,11 +8,11 @@ from typing import Annotated, Literal, Protocol
 import msgspec
 
 from toolgate.tools.api.content import Continuation, Output, Text
-from toolgate.tools.api.context import Context
+from toolgate.tools.api.context.context import Context
+from toolgate.tools.api.context.services import Callback
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.api.resource import resource
-from toolgate.tools.api.services import Callback
-from toolgate.tools.api.text import format_number, refuse_control_characters
+from toolgate.tools.api.text.cleaning import format_number, refuse_control_characters
 from toolgate.tools.api.tool import tool
 
 SLOTS = 8

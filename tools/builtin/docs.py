@@ -6,7 +6,7 @@ from typing import Annotated
 import msgspec
 
 from toolgate.tools.api.content import Output, Text
-from toolgate.tools.api.context import Context
+from toolgate.tools.api.context.context import Context
 from toolgate.tools.api.tool import tool
 from toolgate.tools.pages.page_reader import FAULT, Format, PageDocument, PageReader, PageRequest
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import msgspec
 
 from toolgate.tools.api.content import Image, Output, Text
-from toolgate.tools.api.context import Context
+from toolgate.tools.api.context.context import Context
 from toolgate.tools.api.tool import tool
 from toolgate.tools.pages.page_reader import PageReader, PictureRequest
 from toolgate.tools.workspace.workspace import Workspace

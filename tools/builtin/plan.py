@@ -7,11 +7,11 @@ from typing import Annotated, Literal
 import msgspec
 
 from toolgate.tools.api.content import Output, Text
-from toolgate.tools.api.context import Context
+from toolgate.tools.api.context.context import Context
+from toolgate.tools.api.context.services import PlanState, Todo
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.api.resource import resource
-from toolgate.tools.api.services import PlanState, Todo
-from toolgate.tools.api.text import one_line, refuse_control_characters
+from toolgate.tools.api.text.cleaning import one_line, refuse_control_characters
 from toolgate.tools.api.tool import tool
 
 MAX_GOAL = 4_000  # characters

@@ -10,9 +10,9 @@ from msgspec import Meta
 
 from toolgate.tools.api.arguments import ForeignArgument
 from toolgate.tools.api.content import Continuation, Output, ResourceLink, Text
-from toolgate.tools.api.context import Context
+from toolgate.tools.api.context.context import Context
+from toolgate.tools.api.context.notices import Notices
 from toolgate.tools.api.errors import NotFound, ToolError
-from toolgate.tools.api.notices import Notices
 from toolgate.tools.api.resource import resource
 from toolgate.tools.api.tool import tool
 from toolgate.tools.builtin.shell_result import DISK_FULL, MAX_TIMEOUT, BashCall, BashResult, note_missing_cwd

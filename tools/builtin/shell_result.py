@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from toolgate.tools.api.content import Output, Text
-from toolgate.tools.api.context import Context
+from toolgate.tools.api.context.context import Context
 from toolgate.tools.workspace.output.ansi import clean_output
 from toolgate.tools.workspace.output.text import describe_end, name_blank, with_notes
 from toolgate.tools.workspace.workspace import Conclusion, Workspace, WorkspaceUnreachableError, output_path

@@ -6,11 +6,11 @@ from typing import Annotated, Literal
 import msgspec
 
 from toolgate.tools.api.content import Output, ResourceLink, Text
-from toolgate.tools.api.context import Context
+from toolgate.tools.api.context.context import Context
+from toolgate.tools.api.context.services import Todo
 from toolgate.tools.api.errors import NotFound, ToolError
 from toolgate.tools.api.resource import resource
-from toolgate.tools.api.services import Todo
-from toolgate.tools.api.text import format_number, refuse_control_characters
+from toolgate.tools.api.text.cleaning import format_number, refuse_control_characters
 from toolgate.tools.api.tool import tool
 
 MAX_TEXT = 1_000  # characters of a name or a step: a line of a list, not a document

@@ -7,12 +7,12 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
-from toolgate.tools.api import uri_templates
 from toolgate.tools.api.completion import MAX_VALUES, Completion
 from toolgate.tools.api.content import Contents, ResourceLink
-from toolgate.tools.api.context import Context
+from toolgate.tools.api.context.context import Context
 from toolgate.tools.api.errors import NotFound, ToolError
 from toolgate.tools.api.resource import resource
+from toolgate.tools.api.text import uri_templates
 from toolgate.tools.builtin.file_types import FOLDER, mime_type, to_contents
 from toolgate.tools.workspace.files.access import FileEntry
 from toolgate.tools.workspace.workspace import Workspace

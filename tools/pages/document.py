@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from toolgate.tools.api.services import Page
-from toolgate.tools.api.text import to_line, truncate
+from toolgate.tools.api.context.services import Page
+from toolgate.tools.api.text.cleaning import to_line, truncate
 from toolgate.tools.pages.page_reader import MAX_ANSWER, Format, PageDocument, PageRequest
 from toolgate.tools.web.page import BROKE_OFF
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 import msgspec
 
+from toolgate.tools.api.context.services import PageFetcher
 from toolgate.tools.api.errors import ToolError
-from toolgate.tools.api.services import PageFetcher
 from toolgate.tools.web.page import shorten_url
 from toolgate.tools.workspace.workspace import Workspace
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import msgspec
 
 from toolgate.tools.api.errors import ToolError
-from toolgate.tools.api.text import clean_text, to_line
+from toolgate.tools.api.text.cleaning import clean_text, to_line
 from toolgate.tools.pdf.document import PdfBrokenError, PdfDocument, PdfLockedError, open_pdf
 from toolgate.tools.pdf.library import load_library
 from toolgate.tools.pdf.page import MAX_CHARACTERS

@@ -11,7 +11,7 @@ from typing import Literal
 
 import msgspec
 
-from toolgate.tools.api.services import PYTHON
+from toolgate.tools.api.context.services import PYTHON
 from toolgate.tools.sandbox import syscalls, trial
 from toolgate.tools.sandbox.bwrap_args import SYSTEM, SandboxView
 from toolgate.tools.sandbox.process import SandboxProcess

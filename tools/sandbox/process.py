@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from toolgate.tools.api.services import PYTHON
+from toolgate.tools.api.context.services import PYTHON
 from toolgate.tools.egress.sandbox_proxy import PROXIES, SandboxProxy
 from toolgate.tools.sandbox.bwrap_args import SYSTEM, SandboxView, bwrap_arguments, generate_files
 

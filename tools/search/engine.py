@@ -7,8 +7,8 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from toolgate.tools.api.services import Page
-from toolgate.tools.api.text import strip_markup
+from toolgate.tools.api.context.services import Page
+from toolgate.tools.api.text.cleaning import strip_markup
 from toolgate.tools.search.outcome import EngineResult
 from toolgate.tools.search.urls import page_key, remove_tracking, unwrap_redirect
 

@@ -7,7 +7,7 @@ stand-in in a test. A new engine is a row, and a function if it answers neither 
 from collections.abc import Mapping, Sequence
 from urllib.parse import urlsplit
 
-from toolgate.tools.api.text import closest
+from toolgate.tools.api.text.cleaning import closest
 from toolgate.tools.search.engine import Engine, EngineAnswer, clean_results
 from toolgate.tools.search.html_engine import HtmlEngine
 from toolgate.tools.search.json_engine import JsonEngine, JsonPaths

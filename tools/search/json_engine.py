@@ -7,8 +7,8 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
-from toolgate.tools.api.json_text import JsonError, decode_json
-from toolgate.tools.api.services import Page
+from toolgate.tools.api.context.services import Page
+from toolgate.tools.api.text.json_text import JsonError, decode_json
 from toolgate.tools.search.engine import (
     ENGINE_TIME,
     MAX_FOUND,

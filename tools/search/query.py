@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
+from toolgate.tools.api.context.services import Page
 from toolgate.tools.api.errors import ToolError
-from toolgate.tools.api.services import Page
-from toolgate.tools.api.text import to_line
+from toolgate.tools.api.text.cleaning import to_line
 from toolgate.tools.search.engine import (
     EngineBlockedError,
     EngineFailedError,

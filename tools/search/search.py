@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from toolgate.tools.api.spans import span
+from toolgate.tools.api.context.spans import span
 from toolgate.tools.fair_queue import FairQueue
 from toolgate.tools.search.engine import Engine, EngineQuery
 from toolgate.tools.search.health import EngineAttempt, EngineHealth

@@ -6,9 +6,9 @@ from typing import Annotated
 import msgspec
 
 from toolgate.tools.api.content import Output, Text
-from toolgate.tools.api.context import Context
+from toolgate.tools.api.context.context import Context
 from toolgate.tools.api.errors import ToolError
-from toolgate.tools.api.text import clean_text
+from toolgate.tools.api.text.cleaning import clean_text
 from toolgate.tools.api.tool import tool
 from toolgate.tools.search.lazy_search import LazySearch
 from toolgate.tools.search.outcome import EngineOutcome, EngineResult, Status

@@ -3,7 +3,7 @@
 import re
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from toolgate.tools.api.text import clean_text
+from toolgate.tools.api.text.cleaning import clean_text
 
 MAX_URL = 2_000  # characters
 PORTS = {"http": 80, "https": 443}

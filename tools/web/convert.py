@@ -9,7 +9,7 @@ import re
 
 import msgspec
 
-from toolgate.tools.api.text import clean_text, strip_markup, to_line
+from toolgate.tools.api.text.cleaning import clean_text, strip_markup, to_line
 from toolgate.tools.encodings.body import decode_body, load_codecs, needs_detection
 from toolgate.tools.web.content.choice import choose_content
 from toolgate.tools.web.content.documentation import find_generator

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from toolgate.tools.api.services import Page
+from toolgate.tools.api.context.services import Page
 from toolgate.tools.web.address_policy import AddressPolicy
 from toolgate.tools.web.page import REDIRECTS, PageTimeoutError, PageUnreachableError, Resolve, shorten_url
 

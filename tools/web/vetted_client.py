@@ -14,8 +14,8 @@ import certifi
 import httpcore
 import httpx
 
+from toolgate.tools.api.context.services import Page
 from toolgate.tools.api.errors import drop_tracebacks
-from toolgate.tools.api.services import Page
 from toolgate.tools.web.address_policy import AddressPolicy
 from toolgate.tools.web.dns import Resolver, is_usable_host, resolve_vetted
 from toolgate.tools.web.page import (

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 import msgspec
 from msgspec.structs import replace
 
-from toolgate.tools.api.text import closest
+from toolgate.tools.api.text.cleaning import closest
 
 SIZES = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 TIMES = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}

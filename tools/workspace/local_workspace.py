@@ -8,9 +8,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from toolgate.tools.api.context.services import ProgramResult
+from toolgate.tools.api.context.spans import span
 from toolgate.tools.api.errors import ToolError
-from toolgate.tools.api.services import ProgramResult
-from toolgate.tools.api.spans import span
 from toolgate.tools.workspace.commands import cwd_tracking
 from toolgate.tools.workspace.commands.environment import CommandEnvironment
 from toolgate.tools.workspace.commands.limit_checks import LimitChecks

@@ -10,8 +10,8 @@ from typing import Protocol
 
 import msgspec
 
+from toolgate.tools.api.context.services import ProgramResult
 from toolgate.tools.api.errors import ToolError
-from toolgate.tools.api.services import ProgramResult
 from toolgate.tools.workspace.files.access import FileEntry
 from toolgate.tools.workspace.files.open_file import OpenFile
 from toolgate.tools.workspace.output.run_record import Run

@@ -29,8 +29,8 @@ from toolgate.server.auth.tokens.jose import InvalidTokenError, JoseKey
 from toolgate.server.policy.rate_limit import SPAN
 from toolgate.server.state import client_rows
 from toolgate.server.state.store import StateError
+from toolgate.tools.api.context.services import Page
 from toolgate.tools.api.errors import ToolError
-from toolgate.tools.api.services import Page
 from toolgate.tools.web.page import AddressRefusedError
 
 if TYPE_CHECKING:

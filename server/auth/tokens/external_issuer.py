@@ -26,8 +26,8 @@ from toolgate.server.auth.tokens.access_tokens import (
 )
 from toolgate.server.auth.tokens.jose import InvalidTokenError, JoseKey, UnknownKeyError
 from toolgate.server.base.principal import Principal
+from toolgate.tools.api.context.services import Page
 from toolgate.tools.api.errors import ToolError
-from toolgate.tools.api.services import Page
 
 log = logging.getLogger("toolgate.auth")
 

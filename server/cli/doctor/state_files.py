@@ -17,7 +17,7 @@ from toolgate.server.cli.doctor.report import CheckError, CheckFinding, CheckNot
 from toolgate.server.config.load import Config
 from toolgate.server.events.gap_notes import FOLDER, read_notes
 from toolgate.server.state import key_check
-from toolgate.tools.api.json_text import JsonError, decode_json
+from toolgate.tools.api.text.json_text import JsonError, decode_json
 from toolgate.tools.workspace.files.state_file import open_regular, read_regular
 from toolgate.tools.workspace.output.run_record import Run
 from toolgate.tools.workspace.output.spool import LAST_ID, MAX_TASK, SHARED

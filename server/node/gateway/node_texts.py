@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from toolgate.server.base.rpc.errors import ErrorData
 from toolgate.server.node.messages import TaskEnded
 from toolgate.server.node.pages.methods import JobOutcome
-from toolgate.tools.api.text import clean_text
+from toolgate.tools.api.text.cleaning import clean_text
 from toolgate.tools.pages.page_reader import PageDocument
 from toolgate.tools.workers.pictures import FittedPicture
 from toolgate.tools.workspace.output.ansi import clean_output

@@ -13,8 +13,8 @@ from toolgate.server.config.node_address import NodeAddress
 from toolgate.server.node.gateway import node_texts
 from toolgate.server.node.gateway.link import NodeLink
 from toolgate.server.node.messages import METHODS, VERSION, Answer, drop_newer
+from toolgate.tools.api.context.spans import Attributes, span
 from toolgate.tools.api.errors import ToolError
-from toolgate.tools.api.spans import Attributes, span
 
 # What a node may raise: only a gateway asks its clients
 NODE_ERRORS = errors.TOOL_ERRORS.keys() - {each.__name__ for each in errors.ASKING_ERRORS} | errors.PYTHON_ERRORS.keys()

@@ -5,7 +5,7 @@ from typing import Protocol
 
 import msgspec
 
-from toolgate.tools.api.services import Page
+from toolgate.tools.api.context.services import Page
 from toolgate.tools.pages.page_reader import Format, PageDocument
 from toolgate.tools.search.html_engine import BuildRequestJob, DdgsResult, ReadResultsJob
 from toolgate.tools.workers.pictures import FittedPicture

@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from toolgate.server.node.messages import MAX_DATA
 from toolgate.server.node.node import Node
 from toolgate.server.node.pages.methods import JobOutcome
+from toolgate.tools.api.context.services import Page
 from toolgate.tools.api.errors import ToolError
-from toolgate.tools.api.services import Page
 from toolgate.tools.pages.page_reader import Format, PageDocument, PageRequest, PictureRequest
 from toolgate.tools.search.engine import EngineQuery
 from toolgate.tools.search.html_engine import BuildRequestJob, BuiltRequest, ReadResults, ReadResultsJob

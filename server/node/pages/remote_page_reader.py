@@ -5,9 +5,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from toolgate.server.node.pages.methods import PageMethods
+from toolgate.tools.api.context.services import Page, PageFetcher
 from toolgate.tools.api.errors import ToolError
-from toolgate.tools.api.services import Page, PageFetcher
-from toolgate.tools.api.text import to_line
+from toolgate.tools.api.text.cleaning import to_line
 from toolgate.tools.pages.page_reader import (
     MAX_ANSWER,
     PageDocument,

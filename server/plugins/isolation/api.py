@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from toolgate.server.base.rpc.methods import MethodTable
-from toolgate.tools.api.services import Callbacks, Plan, Todos
+from toolgate.tools.api.context.services import Callbacks, Plan, Todos
 from toolgate.tools.web.fetch import Web
 from toolgate.tools.workspace.workspace import Workspace
 

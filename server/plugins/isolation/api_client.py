@@ -14,9 +14,9 @@ from toolgate.server.plugins.isolation import api
 from toolgate.server.plugins.isolation.messages import ContextData, ContextUpdate
 from toolgate.server.protocol.session import LEVELS
 from toolgate.tools.api.content import Continuation
-from toolgate.tools.api.context import Context
+from toolgate.tools.api.context.context import Context
+from toolgate.tools.api.context.services import CallerState, Services
 from toolgate.tools.api.errors import ToolError
-from toolgate.tools.api.services import CallerState, Services
 from toolgate.tools.builtin.skills.skills import Skills
 from toolgate.tools.workspace.files import access as files
 

@@ -17,7 +17,7 @@ from toolgate.server.base.rpc.frames import create_decoder
 from toolgate.server.calls.client import CAPABILITY, InputRequired
 from toolgate.server.plugins.isolation import api, messages
 from toolgate.server.protocol.revisions import Revision
-from toolgate.tools.api.context import Context
+from toolgate.tools.api.context.context import Context
 from toolgate.tools.api.errors import drop_tracebacks
 from toolgate.tools.builtin.skills.skills import Skills
 

@@ -6,9 +6,9 @@ import msgspec
 
 from toolgate.server.base.rpc.errors import ErrorData
 from toolgate.server.base.rpc.frames import NOTHING
+from toolgate.tools.api.context.services import Settings
 from toolgate.tools.api.function import Parameters
 from toolgate.tools.api.prompt import PromptArgument
-from toolgate.tools.api.services import Settings
 from toolgate.tools.api.tool import InPlan, ToolAnnotations
 
 # -- parts

@@ -22,7 +22,7 @@ from toolgate.server.plugins.isolation.process import PluginNotLoadedError, Plug
 from toolgate.server.plugins.isolation.remote_parts import create_remote_part
 from toolgate.server.plugins.isolation.spawner import Spawner
 from toolgate.server.plugins.loader import PluginLoadError
-from toolgate.tools.api.context import Context
+from toolgate.tools.api.context.context import Context
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.api.event import EventType
 from toolgate.tools.api.registry import Part

@@ -19,7 +19,7 @@ from toolgate.server.base.rpc import errors, frames
 from toolgate.server.plugins.isolation import api, api_server, messages
 from toolgate.server.plugins.isolation.api_server import PluginCall
 from toolgate.server.plugins.isolation.spawner import SpawnedProcess
-from toolgate.tools.api.context import Context
+from toolgate.tools.api.context.context import Context
 from toolgate.tools.workspace.processes import process_tree
 
 log = logging.getLogger("toolgate.plugins")

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from toolgate.server.plugins.isolation.messages import EventData, PartData, PromptData, ResourceData, ToolData
 from toolgate.tools.api.completion import Completion, Completions, to_completion
 from toolgate.tools.api.content import Contents, Message, Output, ResourceLink
-from toolgate.tools.api.context import Context
+from toolgate.tools.api.context.context import Context
 from toolgate.tools.api.errors import CannotAskError, ToolError
 from toolgate.tools.api.event import EventType
 from toolgate.tools.api.function import Function

@@ -32,13 +32,13 @@ from toolgate.server.plugins.isolation import api, messages
 from toolgate.server.plugins.isolation.api_client import ContextFactory, QuestionAskedError
 from toolgate.server.plugins.loader import PluginLoader, PluginLoadError
 from toolgate.server.telemetry import logging as logs
-from toolgate.tools.api.context import Context
+from toolgate.tools.api.context.context import Context
 from toolgate.tools.api.errors import ToolError, drop_tracebacks
 from toolgate.tools.api.event import EventType
 from toolgate.tools.api.prompt import Prompt
 from toolgate.tools.api.registry import Part
 from toolgate.tools.api.resource import Resource
-from toolgate.tools.api.schema import compile_check
+from toolgate.tools.api.schema.schema import compile_check
 from toolgate.tools.api.tool import Tool
 from toolgate.tools.workspace.processes import process_tree, supervisor
 from toolgate.tools.workspace.processes.supervisor import IGNORED_SIGNALS, Supervisor

@@ -15,7 +15,7 @@ from toolgate.server.protocol.session import Call, short_hash
 from toolgate.server.protocol.task import StoredTask
 from toolgate.server.telemetry.audit.entry import AuditEntry
 from toolgate.tools.api.content import Audio, Content, EmbeddedResource, Image, Output, Text
-from toolgate.tools.api.schema import measure
+from toolgate.tools.api.schema.schema import measure
 
 LARGE_SIZE = 256 * 1024  # characters of arguments that take a millisecond to digest
 LARGE_COUNT = 5_000  # values of arguments, the same

@@ -27,7 +27,7 @@ from toolgate.server.state.key_file import KeyFile
 from toolgate.server.state.sealed_state import Sealer
 from toolgate.server.state.sqlite_store import SqliteStore
 from toolgate.server.state.store import Store
-from toolgate.tools.api.services import Page
+from toolgate.tools.api.context.services import Page
 from toolgate.tools.web.page import PageUnreachableError
 
 URL = "https://tools.example"

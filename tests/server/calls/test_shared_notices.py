@@ -12,7 +12,7 @@ from toolgate.server.base.bus.memory_bus import MemoryBus
 from toolgate.server.base.bus.memory_keys import MemoryKeys
 from toolgate.server.base.bus.settings import BusSettings
 from toolgate.server.calls.shared_notices import WAITING, SharedNotices
-from toolgate.tools.api.notices import MAX_NOTICES, Notices
+from toolgate.tools.api.context.notices import MAX_NOTICES, Notices
 
 Run = Callable[..., None]
 

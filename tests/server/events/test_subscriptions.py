@@ -19,7 +19,7 @@ from toolgate.server.state.subscription_rows import SubscriptionRows
 from toolgate.server.webhooks.retry_schedule import RetrySchedule
 from toolgate.server.webhooks.sender import WebhookSender
 from toolgate.server.webhooks.signature import WebhookSecret
-from toolgate.tools.api.services import Page
+from toolgate.tools.api.context.services import Page
 from toolgate.tools.web.page import PageTimeoutError
 
 PREFIX = "io.modelcontextprotocol/"

@@ -11,8 +11,8 @@ from tests.clients.raw_client import STATELESS, Refusal, Server
 from tests.clients.raw_http_client import Site
 from tests.transports.test_streamable_http import modern
 from toolgate.server.protocol import message_limits
-from toolgate.tools.api import json_text
-from toolgate.tools.api.schema_reader import CHARACTERS, MAX_WORK, SchemaReader
+from toolgate.tools.api.schema.reader import CHARACTERS, MAX_WORK, SchemaReader
+from toolgate.tools.api.text import json_text
 
 Start = Callable[..., Server]
 ACCEPT = {"action": "accept", "content": {}}

@@ -14,8 +14,8 @@ import pytest
 from toolgate.server.methods.server import MAX_PRINCIPALS, ServicePool
 from toolgate.server.state.sqlite_store import SqliteStore
 from toolgate.server.state.working_directories import WorkingDirectories
-from toolgate.tools.api.notices import Notices
-from toolgate.tools.api.services import CallerState, Services, Settings
+from toolgate.tools.api.context.notices import Notices
+from toolgate.tools.api.context.services import CallerState, Services, Settings
 
 PEOPLE = 10_000
 HOME = Path("/srv/work")

@@ -22,7 +22,7 @@ from toolgate.server.node.gateway.remote_workspaces import RemoteWorkspaces
 from toolgate.server.node.pages.remote_page_reader import RemotePageReader
 from toolgate.server.node.tls.certificate_file import GATEWAY, CertificateFile
 from toolgate.server.state.sqlite_store import SqliteStore
-from toolgate.tools.api.notices import Notices
+from toolgate.tools.api.context.notices import Notices
 from toolgate.tools.workspace.commands import end_notice
 from toolgate.tools.workspace.output.run_record import Run, TaskEnd
 

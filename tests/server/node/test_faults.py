@@ -34,7 +34,7 @@ from toolgate.server.base.watch import FileChanges
 from toolgate.server.node import messages
 from toolgate.server.node.gateway.remote_workspaces import RemoteWorkspaces
 from toolgate.server.node.task_ends import MAX_UNDER_WAY
-from toolgate.tools.api.notices import Notices
+from toolgate.tools.api.context.notices import Notices
 from toolgate.tools.workspace.commands import end_notice
 from toolgate.tools.workspace.output.run_record import Run, TaskEnd
 from toolgate.tools.workspace.output.spool import KEPT_UNREPORTED

@@ -24,7 +24,7 @@ from tests.tools.tool_calls import call, text
 from toolgate.server.cli import main
 from toolgate.server.node.messages import MAX_DATA
 from toolgate.tools.api.content import Image
-from toolgate.tools.api.services import Settings
+from toolgate.tools.api.context.services import Settings
 from toolgate.tools.builtin.docs import read_docs
 from toolgate.tools.builtin.images import read_image
 from toolgate.tools.search.engines import choose_engines

@@ -11,7 +11,7 @@ from toolgate.server.protocol.session_record import (
     encode_record,
     merge_records,
 )
-from toolgate.tools.api.services import PlanState
+from toolgate.tools.api.context.services import PlanState
 
 BASE = SessionRecord("https://issuer.example", "ada", "app", began=1.0, seen=1.0, grants=("g1",), scopes=("a",))
 PLAN = PlanState(True, "tidy up", None, datetime(2026, 1, 1, tzinfo=UTC))

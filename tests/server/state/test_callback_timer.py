@@ -14,7 +14,7 @@ from toolgate.server.state import callback_timer as clock_module
 from toolgate.server.state.callback_timer import PENDING, CallbackTimer, Firing
 from toolgate.server.state.callbacks import CallbackStore
 from toolgate.server.state.store import StateError
-from toolgate.tools.api.services import Callback
+from toolgate.tools.api.context.services import Callback
 
 pytestmark = ON_EACH
 

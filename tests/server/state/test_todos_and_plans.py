@@ -12,7 +12,7 @@ from toolgate.server.state.plans import ACTIVE_FLAG, EXISTS_FLAG, PlanStore
 from toolgate.server.state.store import Store
 from toolgate.server.state.todos import TodoStore
 from toolgate.tools import ToolError
-from toolgate.tools.api.services import PlanState, Todo, TodoStep
+from toolgate.tools.api.context.services import PlanState, Todo, TodoStep
 
 pytestmark = ON_EACH
 

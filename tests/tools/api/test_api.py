@@ -13,7 +13,7 @@ from tests.clients.raw_client import REVISIONS, STATELESS, Server, eventually
 from toolgate.tools import Context, prompt, resource, tool
 from toolgate.tools.api.errors import CollisionError
 from toolgate.tools.api.registry import Registry
-from toolgate.tools.api.schema import UnusableSchemaError, compile_check
+from toolgate.tools.api.schema.schema import UnusableSchemaError, compile_check
 
 Start = Callable[..., Server]
 

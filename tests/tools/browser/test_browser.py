@@ -24,8 +24,8 @@ from tests.tools.fake_web_site import Answer, Request, Site, redirect, site
 from tests.tools.tool_calls import lend, text
 from tests.tools.web.test_fetch import certificate
 from toolgate.tools.api.content import Output
-from toolgate.tools.api.context import Context
-from toolgate.tools.api.services import Settings
+from toolgate.tools.api.context.context import Context
+from toolgate.tools.api.context.services import Settings
 from toolgate.tools.browser import browser as browsers
 from toolgate.tools.browser import page_load, proxy
 from toolgate.tools.browser.find_chromium import find_chromium

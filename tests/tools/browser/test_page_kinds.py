@@ -9,7 +9,7 @@ import pytest
 from tests.tools.fake_web_site import Answer, site
 from tests.tools.tool_calls import lend, text
 from tests.tools.web.page_kinds import KINDS, page
-from toolgate.tools.api.context import Context
+from toolgate.tools.api.context.context import Context
 from toolgate.tools.browser.find_chromium import find_chromium
 from toolgate.tools.builtin.docs import read_docs
 from toolgate.tools.pages.local_page_reader import LocalPageReader

@@ -15,7 +15,7 @@ from tests.tools.shell_commands import (
     text_of,
     until,
 )
-from toolgate.tools.api.services import Settings
+from toolgate.tools.api.context.services import Settings
 
 Start = Callable[..., Server]
 

@@ -22,7 +22,7 @@ from tests.tools.shell_commands import (
     told,
     until,
 )
-from toolgate.tools.api.services import Settings
+from toolgate.tools.api.context.services import Settings
 
 
 def test_output_comes_in_order_with_the_exit_code(tmp_path: Path) -> None:

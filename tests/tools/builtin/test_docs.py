@@ -16,7 +16,7 @@ from pypdf import PdfWriter
 from tests.tools.fake_web_site import Answer, Request, never, redirect, site
 from tests.tools.tool_calls import call, page_reader, text
 from toolgate.tools.api.content import Output
-from toolgate.tools.api.services import Settings
+from toolgate.tools.api.context.services import Settings
 from toolgate.tools.builtin.docs import read_docs
 from toolgate.tools.web import convert
 

@@ -524,7 +524,7 @@ def test_paths_are_completed_folder_by_folder(connect: Start, tmp_path: Path) ->
 
 @pytest.mark.parametrize("name", ["a b", "a?b", "a#b", "a%41b", "[x]", "é", "日本", "~", "a;b=c,d&e", "100%", "%2e%2e"])
 def test_every_name_has_a_uri_that_leads_back_to_it(tmp_path: Path, name: str) -> None:
-    from toolgate.tools.api import uri_templates as uris
+    from toolgate.tools.api.text import uri_templates as uris
 
     spelled = uris.encode_path(f"folder/{name}")
     assert spelled is not None
@@ -533,7 +533,7 @@ def test_every_name_has_a_uri_that_leads_back_to_it(tmp_path: Path, name: str) -
 
 @pytest.mark.parametrize("name", ["a\\b", "a\nb", "a\x7fb", "a\udce9b", "a\u2028b"])
 def test_a_name_that_can_not_be_decoded_has_no_uri(name: str) -> None:
-    from toolgate.tools.api import uri_templates as uris
+    from toolgate.tools.api.text import uri_templates as uris
 
     assert uris.encode_path(name) is None
 

@@ -11,7 +11,7 @@ from tests.tools.engines import answers as shapes
 from tests.tools.fake_web_site import Answer, Site, site
 from tests.tools.tool_calls import call
 from toolgate.tools.api.content import Output
-from toolgate.tools.api.services import Settings
+from toolgate.tools.api.context.services import Settings
 from toolgate.tools.pages.local_page_reader import LocalPageReader
 from toolgate.tools.search.engines import KEYED, choose_engines
 from toolgate.tools.search.search import Search

@@ -15,7 +15,7 @@ from tests.tools.engines.fake_engines import KEYS, FakeEngines, street, table
 from tests.tools.fake_web_site import Answer, Request, never, redirect
 from tests.tools.tool_calls import text
 from toolgate.tools.api.content import Output
-from toolgate.tools.api.text import strip_markup
+from toolgate.tools.api.text.cleaning import strip_markup
 from toolgate.tools.search.engines import ENGINES, choose_engines
 from toolgate.tools.search.json_engine import JsonPaths
 from toolgate.tools.search.outcome import EngineResult

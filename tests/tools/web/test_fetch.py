@@ -14,8 +14,8 @@ from typing import TypeVar
 import pytest
 
 from tests.tools.fake_web_site import Request, Site, never, redirect, site
+from toolgate.tools.api.context.services import Page
 from toolgate.tools.api.errors import ToolError
-from toolgate.tools.api.services import Page
 from toolgate.tools.web.address_policy import AddressPolicy, check_address, check_host
 from toolgate.tools.web.dns import Resolver
 from toolgate.tools.web.fetch import Web

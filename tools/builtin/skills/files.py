@@ -16,8 +16,8 @@ from urllib.parse import quote
 
 import msgspec
 
-from toolgate.tools.api import uri_templates
 from toolgate.tools.api.errors import ToolError
+from toolgate.tools.api.text import uri_templates
 from toolgate.tools.builtin.skills import frontmatter
 from toolgate.tools.builtin.skills.frontmatter import RACY_NS, FileStamp
 from toolgate.tools.builtin.skills.yaml_fields import SkillError

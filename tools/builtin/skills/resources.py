@@ -9,7 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from toolgate.tools.api.content import Contents, ResourceLink
-from toolgate.tools.api.context import Context
+from toolgate.tools.api.context.context import Context
 from toolgate.tools.api.errors import NotFound
 from toolgate.tools.api.function import Function
 from toolgate.tools.api.prompt import Prompt, PromptArgument

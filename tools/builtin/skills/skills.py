@@ -15,10 +15,10 @@ from typing import Annotated
 import msgspec
 
 from toolgate.tools.api.content import Output, Text
-from toolgate.tools.api.context import Context
+from toolgate.tools.api.context.context import Context
 from toolgate.tools.api.errors import ToolError, WrongArgumentsError
-from toolgate.tools.api.json_text import JsonError, decode_json
-from toolgate.tools.api.text import refuse_control_characters
+from toolgate.tools.api.text.cleaning import refuse_control_characters
+from toolgate.tools.api.text.json_text import JsonError, decode_json
 from toolgate.tools.api.tool import tool
 from toolgate.tools.builtin.skills import frontmatter
 from toolgate.tools.builtin.skills.absence import explain_absence, fold_name

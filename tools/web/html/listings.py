@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import Any
 
-from toolgate.tools.api.text import clean_text
+from toolgate.tools.api.text.cleaning import clean_text
 from toolgate.tools.web.html.edit import (
     BLOCKS,
     REMOVE,

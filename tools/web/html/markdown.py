@@ -3,7 +3,7 @@
 import importlib
 from typing import Any
 
-from toolgate.tools.api.text import clean_text, remove_invisible
+from toolgate.tools.api.text.cleaning import clean_text, remove_invisible
 from toolgate.tools.web.html.edit import HEADINGS, REMOVE, Element, apply_marks, has_any
 from toolgate.tools.web.html.links import prepare_links, prepare_pictures
 from toolgate.tools.web.html.listings import write_listings

@@ -5,7 +5,7 @@ import sys
 import unicodedata
 from collections.abc import Callable, Sequence
 
-from toolgate.tools.api.text import clean_text
+from toolgate.tools.api.text.cleaning import clean_text
 from toolgate.tools.web.html.edit import Element
 
 MAX_LEVELS = 60  # of nested elements; deeper ones are text

@@ -7,7 +7,7 @@ from itertools import dropwhile
 from typing import Any
 from urllib.parse import urljoin
 
-from toolgate.tools.api.text import remove_invisible
+from toolgate.tools.api.text.cleaning import remove_invisible
 from toolgate.tools.web.html.depth import flatten_markup, remove_inline_tags, remove_tags
 from toolgate.tools.web.html.edit import Element
 

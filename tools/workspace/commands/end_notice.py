@@ -1,6 +1,6 @@
 """Tell a principal that a background task has ended, with its next tool result."""
 
-from toolgate.tools.api.notices import Notices
+from toolgate.tools.api.context.notices import Notices
 from toolgate.tools.workspace.output.run_record import Run
 from toolgate.tools.workspace.output.text import describe_end, shorten_command
 

@@ -10,8 +10,8 @@ import re
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
+from toolgate.tools.api.context.services import ProgramResult
 from toolgate.tools.api.errors import ToolError
-from toolgate.tools.api.services import ProgramResult
 
 PATIENCE = 2.0  # seconds that a command waits for the shell; later commands have what came after that
 WITHIN = 10.0  # seconds after which the shell is killed: some profiles ask a network

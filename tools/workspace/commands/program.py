@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from toolgate.tools.api.context.services import ProgramResult
 from toolgate.tools.api.errors import ToolError
-from toolgate.tools.api.services import ProgramResult
 from toolgate.tools.workspace.commands.environment import CommandEnvironment
 from toolgate.tools.workspace.commands.limit_checks import LimitChecks
 from toolgate.tools.workspace.processes.input_file import open_input

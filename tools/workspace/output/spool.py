@@ -26,7 +26,7 @@ from pathlib import Path
 
 import msgspec
 
-from toolgate.tools.api.json_text import JsonError, decode_json
+from toolgate.tools.api.text.json_text import JsonError, decode_json
 from toolgate.tools.workspace.files.safe_walk import open_folder
 from toolgate.tools.workspace.files.state_file import (
     allow_owner,

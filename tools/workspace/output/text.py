@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from toolgate.tools.api.text import clean_text
+from toolgate.tools.api.text.cleaning import clean_text
 from toolgate.tools.workspace.output.ansi import OutputCleaner, feed_in_turns
 from toolgate.tools.workspace.output.run_record import Run
 

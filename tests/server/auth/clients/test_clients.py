@@ -24,7 +24,7 @@ from toolgate.server.auth.tokens import jose
 from toolgate.server.protocol.errors import UsageError
 from toolgate.server.state.client_rows import UNAPPROVED_LIFETIME, UNUSED_LIFETIME
 from toolgate.server.state.grant_rows import hash_secret
-from toolgate.tools.api.services import Page
+from toolgate.tools.api.context.services import Page
 from toolgate.tools.web.fetch import Web
 
 DOCUMENT = "https://app.example/oauth/client.json"

@@ -30,7 +30,7 @@ from toolgate.server.auth.tokens.access_tokens import UnavailableError, hash_tok
 from toolgate.server.auth.tokens.external_issuer import PAUSE, RENEW, RETRY, ExternalTokens, metadata_urls
 from toolgate.server.auth.tokens.jose import JoseKey
 from toolgate.server.base.principal import Principal
-from toolgate.tools.api.services import Page
+from toolgate.tools.api.context.services import Page
 from toolgate.tools.web.page import PageUnreachableError
 
 

@@ -19,8 +19,8 @@ from toolgate.server.node import messages
 from toolgate.server.node.gateway import link, message_bounds, waiting_requests
 from toolgate.server.node.gateway.remote_workspaces import RemoteWorkspaces
 from toolgate.server.state.sqlite_store import SqliteStore
+from toolgate.tools.api.context.notices import Notices
 from toolgate.tools.api.errors import ToolError
-from toolgate.tools.api.notices import Notices
 from toolgate.tools.workspace.commands import end_notice
 from toolgate.tools.workspace.output.run_record import Run, TaskEnd
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from toolgate.tools.api.text import closest, strip_markup
+from toolgate.tools.api.text.cleaning import closest, strip_markup
 
 
 @pytest.mark.parametrize(

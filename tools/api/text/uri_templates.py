@@ -16,7 +16,7 @@ from urllib.parse import quote, unquote_to_bytes
 
 import msgspec
 
-from toolgate.tools.api.uris import (
+from toolgate.tools.api.text.uris import (
     LEGAL,
     PLAIN,
     RESERVED,

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from toolgate.tools.api.json_text import JsonError, decode_json
+from toolgate.tools.api.text.json_text import JsonError, decode_json
 
 
 class Pair(msgspec.Struct):

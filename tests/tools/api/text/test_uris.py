@@ -7,7 +7,7 @@ from toolgate.tools.api.errors import CollisionError
 from toolgate.tools.api.registry import Registry
 from toolgate.tools.api.resource import Resource, resource
 from toolgate.tools.api.scopes import READ
-from toolgate.tools.api.uris import MAX_CACHED_URI, MAX_URI, canonicalise
+from toolgate.tools.api.text.uris import MAX_CACHED_URI, MAX_URI, canonicalise
 
 EQUAL = [
     ("file:///a/b c", "file:///a/b%20c"),

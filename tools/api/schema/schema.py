@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from toolgate.tools.api.text import closest
+from toolgate.tools.api.text.cleaning import closest
 
 MAX_SUBSCHEMAS = 2_000  # a larger schema is an attack on the validator
 MAX_FINDINGS = 5  # a model corrects a few at a time

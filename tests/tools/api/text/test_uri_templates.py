@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from toolgate.tools.api.uri_templates import (
+from toolgate.tools.api.text.uri_templates import (
     MAX_TEMPLATE,
     MAX_VARIABLES,
     UnusableTemplateError,
     UriTemplate,
 )
-from toolgate.tools.api.uris import MAX_URI, check_uri
+from toolgate.tools.api.text.uris import MAX_URI, check_uri
 
 # The string variables of RFC 6570 section 3.2.
 RFC = {"dub": "me/too", "hello": "Hello World!", "half": "50%", "var": "value", "who": "fred", "empty": "", "x": "1024"}
@@ -381,7 +381,7 @@ def test_matching_takes_work_in_proportion_to_the_uri(text: str, head: str, unit
 def test_the_library_is_loaded_when_a_uri_is_matched_not_before() -> None:
     source = """
 import sys
-from toolgate.tools.api.uri_templates import UriTemplate
+from toolgate.tools.api.text.uri_templates import UriTemplate
 template = UriTemplate("x:{a}")
 assert "uritemplate" not in sys.modules
 assert template.match("y:1") is None

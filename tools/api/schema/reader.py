@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
-from toolgate.tools.api.json_text import JsonError, decode_argument, parse_float
-from toolgate.tools.api.schema import UnusableSchemaError, compile_validator
+from toolgate.tools.api.schema.schema import UnusableSchemaError, compile_validator
+from toolgate.tools.api.text.json_text import JsonError, decode_argument, parse_float
 
 MAX_WORK = 10_000  # values that one reading visits, or has a validator visit: more take over 20 ms
 CHARACTERS = 128  # of JSON in a text that take as long as a value

@@ -10,11 +10,8 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from toolgate.tools.api import schema as schemas
 from toolgate.tools.api.content import Continuation
-from toolgate.tools.api.conversion import convert_form
-from toolgate.tools.api.errors import ToolError, UnansweredError
-from toolgate.tools.api.services import (
+from toolgate.tools.api.context.services import (
     Callbacks,
     CallerState,
     CallerWorkspace,
@@ -24,6 +21,9 @@ from toolgate.tools.api.services import (
     Settings,
     Todos,
 )
+from toolgate.tools.api.errors import ToolError, UnansweredError
+from toolgate.tools.api.schema import schema as schemas
+from toolgate.tools.api.schema.conversion import convert_form
 
 T = TypeVar("T")
 ELICIT = "elicitation/create"
