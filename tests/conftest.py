@@ -40,7 +40,7 @@ SLOW = (  # these mostly wait: started first, they wait beside the others
     "transports/web/test_home.py",
     "interop/test_frameworks.py",
     "interop/test_oauth_python_sdk.py",
-    "server/cli/test_user_and_client.py",
+    "server/cli/commands/test_user_and_client.py",
     "deploy/test_blog_search.py",
     "deploy/test_proxies.py",
     "deploy/test_proxies_docs.py",

@@ -66,7 +66,10 @@ SUITES: dict[str, tuple[str, ...]] = {  # a module or folder → its tests
     "server/state/sessions.py": ("tests/transports/test_restart.py",),
     "server/telemetry/audit/entry.py": ("tests/server/telemetry/audit/test_log.py",),
     "server/telemetry/audit/log.py": ("tests/server/telemetry/audit/test_log.py",),
-    "server/telemetry/audit/reader.py": ("tests/server/telemetry/audit/test_log.py", "tests/server/cli/test_audit.py"),
+    "server/telemetry/audit/reader.py": (
+        "tests/server/telemetry/audit/test_log.py",
+        "tests/server/cli/commands/test_audit.py",
+    ),
     "server/telemetry/audit/redaction.py": ("tests/server/telemetry/audit/test_recorder.py",),
     "server/telemetry/audit/recorder.py": ("tests/server/telemetry/audit/test_recorder.py",),
     "server/workspaces/sparse_files.py": ("tests/server/workspaces/test_folders.py",),

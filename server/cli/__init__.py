@@ -1,4 +1,4 @@
-"""Read command lines and run commands: `main` dispatches, each other file is one command.
+"""Read command lines and run commands: `main` dispatches.
 
 Enter at `main`. Only `__main__` imports it.
 """

@@ -9,8 +9,7 @@ from typing import Any
 import msgspec
 
 from toolgate.server.base.text import escape_unprintable, suggest
-from toolgate.server.cli.mcp_client.client import McpClient, McpClientError
-from toolgate.server.cli.offered_parts import (
+from toolgate.server.cli.commands.offered_parts import (
     OfferedPart,
     convert,
     format_signature,
@@ -20,7 +19,8 @@ from toolgate.server.cli.offered_parts import (
     parse_arguments,
     print_part,
 )
-from toolgate.server.cli.output import print_json_line
+from toolgate.server.cli.mcp_client.client import McpClient, McpClientError
+from toolgate.server.cli.terminal.output import print_json_line
 from toolgate.server.config.load import Config
 from toolgate.server.protocol.errors import UsageError
 from toolgate.server.protocol.request_meta import SUBSCRIPTION

@@ -43,7 +43,7 @@ def _run(words: Sequence[str]) -> int:
         from toolgate.server.cli import serve
 
         return serve.serve(load.load(flags))
-    from toolgate.server.cli.command_line import parse_words
+    from toolgate.server.cli.parsing.command_line import parse_words
 
     asked = parse_words(words)
     module, _, function = asked.command.run.partition(":")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from toolgate.server.app import build
 from toolgate.server.base.text import describe_os_error
-from toolgate.server.cli.store_command import refuse_other_owner
+from toolgate.server.cli.commands.store_command import refuse_other_owner
 from toolgate.server.config.load import Config
 from toolgate.server.config.node_address import NodeAddress
 from toolgate.server.config.types import parse_listen_host, parse_path

@@ -14,9 +14,9 @@ import msgspec
 from toolgate.server.base import progress
 from toolgate.server.base.principal import LOCAL_NAME
 from toolgate.server.base.text import escape_unprintable
-from toolgate.server.cli.output import print_table
-from toolgate.server.cli.store_command import CommandError, with_store
-from toolgate.server.cli.workspace import find_principal, format_size
+from toolgate.server.cli.commands.store_command import CommandError, with_store
+from toolgate.server.cli.commands.workspace import find_principal, format_size
+from toolgate.server.cli.terminal.output import print_table
 from toolgate.server.config.load import Config
 from toolgate.server.config.node_address import parse_node_address
 from toolgate.server.config.secret_file import read_secret

@@ -17,7 +17,7 @@ from toolgate.server.telemetry import logging as logs
 from toolgate.transports import stdio
 
 if TYPE_CHECKING:
-    from toolgate.server.cli.banner import Banner
+    from toolgate.server.cli.terminal.banner import Banner
 
 DONE, FAULT, USAGE = 0, 1, 2
 WAITING = """\
@@ -66,7 +66,9 @@ def _leave(_number: int, _frame: object) -> None:
 def _choose_banner(options: Config) -> "Banner | None":
     if not (options.is_remote and sys.stderr.isatty()):
         return None
-    from toolgate.server.cli.banner import choose_banner  # start-up: clients start the server without a terminal
+    from toolgate.server.cli.terminal.banner import (
+        choose_banner,  # start-up: clients start the server without a terminal
+    )
 
     return choose_banner(options)
 

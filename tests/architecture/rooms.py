@@ -74,11 +74,17 @@ ORDER = (
     "transports/web",
     "server/client_config",
     "server/app",
+    "server/cli/terminal",
+    "server/cli/mcp_client",
+    "server/cli/sign_in",
+    "server/cli/parsing",
+    "server/cli/commands",
     "server/features",
     "server/features/postgres",
     "server/features/replicas",
     "server/features/nodes",
     "server/cli",
+    "server/cli/doctor",
     "server/__main__.py",
 )
 

@@ -21,8 +21,8 @@ from tests.clients.raw_client import PATIENCE
 from tests.clients.raw_http_client import POSTED, Site
 from tests.clients.round_robin import RoundRobin
 from tests.conftest import PROBE
+from tests.server.cli.commands.test_user_and_client import PASSWORD, granted, refreshed, registered
 from tests.server.cli.test_cli import run
-from tests.server.cli.test_user_and_client import PASSWORD, granted, refreshed, registered
 from tests.server.node.nodes import running_node
 from tests.servers.postgres import Postgres, running_postgres
 from tests.servers.redis_server import RedisProcess

@@ -15,7 +15,7 @@ from tests.clients.raw_client import ROOT
 from tests.deploy import image
 from tests.deploy.test_container import CAPABILITIES
 from tests.docs.pages import page
-from toolgate.server.cli.commands import COMMANDS
+from toolgate.server.cli.parsing.commands import COMMANDS
 from toolgate.server.config.options import OPTIONS
 
 DEPLOY = ROOT / "deploy"

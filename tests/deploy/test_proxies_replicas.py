@@ -21,7 +21,7 @@ from tests.clients.raw_http_client import Site
 from tests.clients.surviving_client import META
 from tests.deploy.proxies import DEPLOY, Proxy, changed, etc, ports, running, told_caddy, worded, words
 from tests.interop.sign_in_server import certified
-from tests.server.cli.test_user_and_client import PASSWORD, granted, registered
+from tests.server.cli.commands.test_user_and_client import PASSWORD, granted, registered
 from tests.server.telemetry.test_metrics import told, value
 from tests.servers.postgres import Postgres
 from tests.servers.replicas import Replicas, running_replicas

@@ -27,7 +27,7 @@ from tests.deploy.hostile_proxies import MAKERS, SECRET
 from tests.deploy.proxies import running
 from tests.interop.sign_in_server import certified
 from tests.server.auth.sign_in_server import PASSWORD, Browser
-from tests.server.cli.test_user_and_client import command
+from tests.server.cli.commands.test_user_and_client import command
 
 OFFERS = [
     "Connection: Upgrade\r\nUpgrade: x",

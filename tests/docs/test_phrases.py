@@ -8,17 +8,17 @@ from tests.architecture import rooms
 from tests.clients.raw_client import ROOT
 
 PHRASES = {  # what puzzled → what is said, and where
-    "What goes wrong is said": ("Errors are explained", "server/cli/demo.py"),
-    "What is called off ends": ("Cancelling a command", "server/cli/demo.py"),
+    "What goes wrong is said": ("Errors are explained", "server/cli/commands/demo.py"),
+    "What is called off ends": ("Cancelling a command", "server/cli/commands/demo.py"),
     "the first thing to mend is": ("Fix this first", "server/cli/doctor/report.py"),
     "ReadDocs does without": ("optional: ReadDocs works without a browser", "server/cli/doctor/tools.py"),
     "an object a line": ("one object per line", "server/config/options.py"),
     "a folder a person in the state": ("one folder per user", "server/config/options.py"),
     "whom oidc, github and header let in": ("who may sign in through", "server/config/options.py"),
-    "takes work: exit code": ("exit 0 if the local server is ready", "server/cli/commands.py"),
-    "it can't be given": ("has no effect with --url", "server/cli/command_line.py"),
-    "belongs here, and nothing else": ("{missing} is missing", "server/cli/command_line.py"),
-    "none of its words": ("unknown command", "server/cli/command_line.py"),
+    "takes work: exit code": ("exit 0 if the local server is ready", "server/cli/parsing/commands.py"),
+    "it can't be given": ("has no effect with --url", "server/cli/parsing/command_line.py"),
+    "belongs here, and nothing else": ("{missing} is missing", "server/cli/parsing/command_line.py"),
+    "none of its words": ("unknown command", "server/cli/parsing/command_line.py"),
     "about no tool there is": ("there is no {kind}", "server/policy/rule_check.py"),
     "commands are not kept apart": (
         "no sandbox: commands have all",

@@ -7,7 +7,7 @@ import pytest
 from tests.docs import reference
 from tests.docs.pages import Page, page, pages
 from toolgate.server.app.builtin_tools import TOOLS
-from toolgate.server.cli.commands import COMMANDS
+from toolgate.server.cli.parsing.commands import COMMANDS
 from toolgate.server.config.options import OPTIONS
 from toolgate.tools.search.engines import ENGINES
 from toolgate.tools.workspace import limits

@@ -10,8 +10,8 @@ import pytest
 from tests.clients.raw_client import eventually
 from tests.clients.round_robin import RoundRobin
 from tests.clients.stateless_requests import ask, call
+from tests.server.cli.commands.test_user_and_client import PASSWORD, granted, registered
 from tests.server.cli.test_cli import run
-from tests.server.cli.test_user_and_client import PASSWORD, granted, registered
 from tests.servers.postgres import Postgres
 from tests.servers.replicas import Replicas, running_replicas
 

@@ -21,7 +21,7 @@ import pytest
 from tests.clients.raw_client import PATIENCE, STATELESS, eventually
 from tests.clients.raw_http_client import POSTED, Site, events, site
 from tests.conftest import PROBE
-from tests.server.cli.test_user_and_client import PASSWORD, command, granted, registered
+from tests.server.cli.commands.test_user_and_client import PASSWORD, command, granted, registered
 from tests.servers.http_in_process import ADA, Inside, inside
 from toolgate.server.protocol.interruption import INTERRUPTED
 from toolgate.server.protocol.revisions import WITH_SESSION

@@ -17,7 +17,7 @@ from tests.clients.raw_client import PATIENCE, STATELESS, eventually
 from tests.clients.raw_http_client import Site
 from tests.clients.surviving_client import SurvivingClient
 from tests.conftest import PROBE
-from tests.server.cli.test_user_and_client import PASSWORD, command, granted, registered
+from tests.server.cli.commands.test_user_and_client import PASSWORD, command, granted, registered
 from tests.transports.http.test_activation import FakeServiceManager, running
 
 REVISIONS = ("2025-06-18", "2025-11-25", STATELESS)

@@ -23,7 +23,7 @@ from toolgate.server.cli.doctor import (
     webhooks,
 )
 from toolgate.server.cli.doctor.report import CheckFinding, CheckRow, run_checks
-from toolgate.server.cli.style import choose_style
+from toolgate.server.cli.terminal.style import choose_style
 from toolgate.server.config.load import Config
 from toolgate.server.features.nodes.options import check_server_options
 

@@ -13,7 +13,7 @@ from toolgate.server import VERSION
 from toolgate.server.base.text import format_size
 from toolgate.server.cli.doctor.machine import DISK_FULL, DISK_LOW, MEMORY_FULL, MEMORY_LOW
 from toolgate.server.cli.doctor.report import CheckError, CheckFinding, CheckNote, CheckRow, CheckSkippedError
-from toolgate.server.cli.output import format_count
+from toolgate.server.cli.terminal.output import format_count
 from toolgate.server.config.load import Config
 from toolgate.server.config.node_address import NodeAddress
 from toolgate.server.protocol.errors import UsageError

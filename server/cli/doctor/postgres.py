@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, urlsplit
 
 from toolgate.server.cli.doctor.report import CheckError, CheckFinding, CheckNote
-from toolgate.server.cli.output import format_count
+from toolgate.server.cli.terminal.output import format_count
 from toolgate.server.config.types import is_loopback
 from toolgate.server.state.database_url import DatabaseUrl
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from toolgate.server.base.text import format_size
 from toolgate.server.cli.doctor.report import CheckError, CheckFinding, CheckNote, CheckRow, CheckSkippedError
-from toolgate.server.cli.output import format_count
+from toolgate.server.cli.terminal.output import format_count
 from toolgate.server.config.load import Config
 from toolgate.server.config.types import is_loopback
 from toolgate.server.protocol.errors import UsageError

@@ -12,7 +12,7 @@ import msgspec
 
 from toolgate.server.base.progress import TerminalProgress
 from toolgate.server.base.text import describe_os_error, to_line
-from toolgate.server.cli.style import BAD, BOLD, DIM, FINE, GREEN, PLAIN, YELLOW, Style
+from toolgate.server.cli.terminal.style import BAD, BOLD, DIM, FINE, GREEN, PLAIN, YELLOW, Style
 
 DONE, FAULT = 0, 1
 ACCESS_NEEDED = "needs toolgate login, or an access token in TOOLGATE_TOKEN"  # in the finding of a skipped check

@@ -118,7 +118,7 @@ def _verify_files(config: Config) -> "AuditVerdict":
 
 
 def _verify_rows(config: Config) -> "AuditVerdict":
-    from toolgate.server.cli import audit_sources  # start-up
+    from toolgate.server.cli.commands import audit_sources  # start-up
 
     try:
         with audit_sources.open_rows(config) as rows:

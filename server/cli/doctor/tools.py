@@ -12,7 +12,7 @@ from subprocess import DEVNULL, PIPE
 from typing import TYPE_CHECKING
 
 from toolgate.server.cli.doctor.report import CheckError, CheckFinding, CheckNote, CheckSkippedError
-from toolgate.server.cli.output import format_count
+from toolgate.server.cli.terminal.output import format_count
 from toolgate.server.config.load import Config
 from toolgate.server.protocol.errors import UsageError
 from toolgate.tools.installation import name_extra

@@ -1,4 +1,5 @@
 """Write a state folder to one file, and restore it.
 
-Enter at `write.write_backup`, `read.extract_backup` and `restore.replace_state`. Only server/cli/backup.py imports it.
+Enter at `write.write_backup`, `read.extract_backup` and `restore.replace_state`. Only `toolgate backup` and
+`restore` import it.
 """

@@ -9,7 +9,7 @@ import msgspec
 
 from tests.bench.growth.measure import Row, Trial
 from tests.server.auth.authorization_in_process import auth_server
-from toolgate.server.cli.audit_sources import AuditFiles
+from toolgate.server.cli.commands.audit_sources import AuditFiles
 from toolgate.server.state import tables
 from toolgate.server.telemetry.audit.entry import AuditEntry
 from toolgate.server.telemetry.audit.log import AuditLog

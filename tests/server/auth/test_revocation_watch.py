@@ -21,7 +21,7 @@ from tests.server.auth.minted_tokens import ENVELOPE, Signed, asked, challenge, 
 from tests.server.auth.test_ownership import called, messages, opened, text
 from toolgate.server.auth.revocation_watch import RevocationWatch
 from toolgate.server.base.principal import Principal, derive_subject
-from toolgate.server.cli import user
+from toolgate.server.cli.commands import user
 from toolgate.server.config import load
 from toolgate.server.state import grant_rows, people_rows, tables
 from toolgate.tools.workspace.workspace import WorkspaceUnreachableError

@@ -13,7 +13,7 @@ from typing import TextIO
 import pytest
 
 from toolgate.server.base import progress
-from toolgate.server.cli import audit
+from toolgate.server.cli.commands import audit
 from toolgate.server.cli.doctor import main
 from toolgate.server.config import load
 from toolgate.server.telemetry.audit import reader

@@ -16,8 +16,8 @@ import pytest
 
 from tests.clients.raw_client import COMMAND, PATIENCE
 from tests.clients.raw_http_client import Site, site
-from tests.server.cli.test_call_servers import CLEAR, SHOWN, FakeMcpServer
-from tests.server.cli.test_call_servers import server as server  # a fixture
+from tests.server.cli.commands.test_call_servers import CLEAR, SHOWN, FakeMcpServer
+from tests.server.cli.commands.test_call_servers import server as server  # a fixture
 from tests.server.cli.test_cli import run
 from toolgate.server.cli import main
 from toolgate.server.cli.events import EventFollower

@@ -18,7 +18,7 @@ from tests.server.telemetry.test_metrics import told
 from tests.server.telemetry.test_traces import SECRET, Collector, collecting, valued
 from tests.servers.home_page_server import AppUser
 from toolgate.server import VERSION
-from toolgate.server.cli import health
+from toolgate.server.cli.commands import health
 from toolgate.server.config import load
 from toolgate.server.node.messages import METHODS
 

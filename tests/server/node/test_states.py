@@ -11,7 +11,7 @@ from tests.server.node.nodes import NodeProcess, fake_principal, gateway, runnin
 from tests.server.node.several_nodes import greet_nodes
 from tests.tools.shell_commands import BOUND
 from toolgate.server.app import build
-from toolgate.server.cli import backup, workspace
+from toolgate.server.cli.commands import backup, workspace
 from toolgate.server.config import load
 from toolgate.server.config.load import Config
 from toolgate.server.node.gateway.remote_methods import request

@@ -15,7 +15,7 @@ import pytest
 
 from tests.clients.raw_client import STATELESS, Server, eventually
 from tests.servers.isolated_plugins import plugin_folder
-from toolgate.server.cli.demo import bitmap, small_web
+from toolgate.server.cli.commands.demo import bitmap, small_web
 
 Start = Callable[..., Server]
 Result = dict[str, Any]

@@ -22,8 +22,8 @@ import pytest
 
 from tests.clients.raw_client import COMMAND, eventually
 from tests.clients.raw_http_client import Site, site
+from tests.server.cli.commands.test_user_and_client import HELLO
 from tests.server.cli.test_cli import run
-from tests.server.cli.test_user_and_client import HELLO
 from toolgate.server.cli.doctor.state_files import find_damage
 from toolgate.server.node.databases import DATABASES_FILE, KnownDatabases
 from toolgate.server.node.name import find_or_choose_name

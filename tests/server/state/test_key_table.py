@@ -9,7 +9,7 @@ import pytest
 
 from tests.server.state.each_store import ON_EACH, open_store
 from toolgate.server.auth.tokens.signing_keys import SigningKeys
-from toolgate.server.cli import oauth_client
+from toolgate.server.cli.commands import oauth_client
 from toolgate.server.protocol.errors import InvalidParams
 from toolgate.server.state import key_table, tables
 from toolgate.server.state.key_table import ANNOUNCE, NAMES, KeyTable

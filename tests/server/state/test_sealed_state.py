@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from toolgate.server.auth.oauth_server.consent_requests import ConsentRequests
-from toolgate.server.cli import oauth_client
+from toolgate.server.cli.commands import oauth_client
 from toolgate.server.protocol.errors import InvalidParams
 from toolgate.server.state import key_file
 from toolgate.server.state.key_file import KeyFile

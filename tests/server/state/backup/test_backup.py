@@ -20,11 +20,19 @@ import pytest
 
 from tests.clients.raw_client import COMMAND
 from tests.clients.raw_http_client import Site, site
+from tests.server.cli.commands.test_user_and_client import (
+    HELLO,
+    PASSWORD,
+    command,
+    granted,
+    is_let_in,
+    refreshed,
+    registered,
+)
 from tests.server.cli.test_cli import run
-from tests.server.cli.test_user_and_client import HELLO, PASSWORD, command, granted, is_let_in, refreshed, registered
 from tests.server.state.test_migrate import made, of_the_next_version, rows, tasks, version
 from toolgate.server.base.progress import TerminalProgress
-from toolgate.server.cli import backup
+from toolgate.server.cli.commands import backup
 from toolgate.server.config import load
 from toolgate.server.state import lock, snapshot
 from toolgate.server.state.backup import manifest as contents

@@ -19,8 +19,8 @@ from typing import IO
 from toolgate.server.app.features import open_store
 from toolgate.server.base.progress import TerminalProgress, terminal_progress
 from toolgate.server.base.text import describe_os_error, escape_unprintable
-from toolgate.server.cli.output import format_count
-from toolgate.server.cli.store_command import read_nodes, refuse_other_owner
+from toolgate.server.cli.commands.store_command import read_nodes, refuse_other_owner
+from toolgate.server.cli.terminal.output import format_count
 from toolgate.server.config.load import Config
 from toolgate.server.config.secret_file import read_secret
 from toolgate.server.protocol.errors import UsageError

@@ -9,8 +9,8 @@ import pytest
 
 from toolgate.server import VERSION
 from toolgate.server.cli import main
-from toolgate.server.cli.command_line import parse_words
-from toolgate.server.cli.commands import COMMANDS, Command, sub_commands
+from toolgate.server.cli.parsing.command_line import parse_words
+from toolgate.server.cli.parsing.commands import COMMANDS, Command, sub_commands
 from toolgate.server.config.load import read_flags
 from toolgate.server.config.options import OPTIONS
 from toolgate.server.protocol.errors import UsageError

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from toolgate.server.cli import health
+from toolgate.server.cli.commands import health
 from toolgate.server.config import load
 
 READY = (200, b'{"status":"ready","sandbox":"bwrap"}')

@@ -14,8 +14,8 @@ import pytest
 
 from tests.clients.raw_client import COMMAND, PATIENCE, eventually
 from tests.server.auth.minted_tokens import asked, signed_site
+from tests.server.cli.commands.test_user_and_client import PASSWORD
 from tests.server.cli.test_cli import run
-from tests.server.cli.test_user_and_client import PASSWORD
 from toolgate.server.auth.scopes import SERVED
 from toolgate.server.base.principal import derive_subject
 from toolgate.server.state import grant_rows, people_rows

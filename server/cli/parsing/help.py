@@ -9,8 +9,8 @@ from click import HelpFormatter
 
 from toolgate.server import VERSION
 from toolgate.server.base.text import suggest
-from toolgate.server.cli.commands import COMMANDS, GROUPS, INSTEAD_OF, SPAWNING, Command, sub_commands, usage
-from toolgate.server.cli.start_check import check_start
+from toolgate.server.cli.mcp_client.start_check import check_start
+from toolgate.server.cli.parsing.commands import COMMANDS, GROUPS, INSTEAD_OF, SPAWNING, Command, sub_commands, usage
 from toolgate.server.client_config import snippets
 from toolgate.server.config.load import Config
 from toolgate.server.config.options import CONFIG, OPTION_GROUPS, OPTIONS, Option

@@ -17,7 +17,7 @@ from toolgate.server.app.features import open_store
 from toolgate.server.base import progress
 from toolgate.server.base.run_loop import run_interruptible
 from toolgate.server.base.text import escape_unprintable, suggest
-from toolgate.server.cli.audit_sources import (
+from toolgate.server.cli.commands.audit_sources import (
     AuditFiles,
     AuditRows,
     AuditSource,
@@ -25,8 +25,8 @@ from toolgate.server.cli.audit_sources import (
     open_files,
     open_rows,
 )
-from toolgate.server.cli.output import format_count, print_json_line, print_table
-from toolgate.server.cli.store_command import read_clients, read_people, refuse_other_owner
+from toolgate.server.cli.commands.store_command import read_clients, read_people, refuse_other_owner
+from toolgate.server.cli.terminal.output import format_count, print_json_line, print_table
 from toolgate.server.config.load import Config
 from toolgate.server.protocol.errors import UsageError
 from toolgate.server.telemetry.audit import reader

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from toolgate.server.cli import audit, backup, oauth_client, user, workspace
+from toolgate.server.cli.commands import audit, backup, oauth_client, user, workspace
 from toolgate.server.config import load
 from toolgate.server.config.load import Config
 from toolgate.server.protocol.errors import UsageError

@@ -11,8 +11,8 @@ from pathlib import Path
 import msgspec
 
 from toolgate.server.base.text import escape_unprintable
-from toolgate.server.cli.client_prompt import choose_client
-from toolgate.server.cli.start_check import check_start
+from toolgate.server.cli.mcp_client.start_check import check_start
+from toolgate.server.cli.terminal.client_prompt import choose_client
 from toolgate.server.client_config import links, program, snippets
 from toolgate.server.client_config.clients import NAME, ClientSpec, Entry
 from toolgate.server.client_config.config_file import ConfigFileError, read_config_file

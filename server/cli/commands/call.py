@@ -19,8 +19,7 @@ import msgspec
 from toolgate.server.base.progress import TerminalProgress, terminal_progress
 from toolgate.server.base.text import escape_invisible, escape_lines, escape_unprintable, suggest
 from toolgate.server.calls.terminal import TerminalElicitation
-from toolgate.server.cli.mcp_client.client import ConnectionLostError, McpClientError, QuestionHandler
-from toolgate.server.cli.offered_parts import (
+from toolgate.server.cli.commands.offered_parts import (
     convert,
     format_signature,
     list_all,
@@ -28,6 +27,7 @@ from toolgate.server.cli.offered_parts import (
     parse_arguments,
     print_part,
 )
+from toolgate.server.cli.mcp_client.client import ConnectionLostError, McpClientError, QuestionHandler
 from toolgate.server.config.load import Config
 from toolgate.server.protocol.errors import UsageError
 

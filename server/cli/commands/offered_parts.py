@@ -16,7 +16,7 @@ from toolgate.server.cli.mcp_client.client import (
     QuestionHandler,
     spawn_server,
 )
-from toolgate.server.cli.style import choose_style
+from toolgate.server.cli.terminal.style import choose_style
 from toolgate.server.config.load import Config
 from toolgate.server.protocol.errors import UsageError
 from toolgate.tools.api.schema.conversion import convert_value

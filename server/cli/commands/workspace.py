@@ -11,8 +11,8 @@ from pathlib import Path
 
 from toolgate.server.base.principal import LOCAL_NAME
 from toolgate.server.base.text import escape_unprintable
-from toolgate.server.cli.output import format_time, print_table
-from toolgate.server.cli.store_command import CommandError, read_nodes, read_people, with_store
+from toolgate.server.cli.commands.store_command import CommandError, read_nodes, read_people, with_store
+from toolgate.server.cli.terminal.output import format_time, print_table
 from toolgate.server.config.load import Config
 from toolgate.server.node.name import NAME_FILE
 from toolgate.server.state import node_rows

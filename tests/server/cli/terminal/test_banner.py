@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.clients.raw_client import COMMAND, PATIENCE
-from toolgate.server.cli.banner import choose_banner, format_banner
-from toolgate.server.cli.style import Style, choose_style
+from toolgate.server.cli.terminal.banner import choose_banner, format_banner
+from toolgate.server.cli.terminal.style import Style, choose_style
 from toolgate.server.config import load
 
 PLAIN = Style(is_coloured=False)

@@ -11,7 +11,7 @@ from toolgate.server.config.types import parse_bool
 
 
 class Command(msgspec.Struct, frozen=True):
-    """One command. `run` is `module:function` in this room. It gets the options, if the command takes any, and
+    """One command. `run` is `module:function` of `server/cli`. It gets the options, if the command takes any, and
     arguments and flags by name, and returns the exit code, or a coroutine for it."""
 
     name: str
@@ -159,16 +159,16 @@ COMMANDS = {
         Command(
             "serve", "serve MCP over stdio, or with -t or -s over HTTP (also without a command)", "serve:serve", OPTIONS
         ),
-        Command("demo", "take a tour: call every tool on local data", "demo:run_tour", SPAWNING),
+        Command("demo", "take a tour: call every tool on local data", "commands.demo:run_tour", SPAWNING),
         Command(
             "call",
             "call one tool and print its content",
-            "call:call",
+            "commands.call:call",
             SPAWNING,
             "TOOL [ARGUMENT=VALUE…]",
             (URL, JSON, OUTPUT),
         ),
-        Command("tools", "list the tools, prompts and resources", "call:list_parts", SPAWNING, "", (URL,)),
+        Command("tools", "list the tools, prompts and resources", "commands.call:list_parts", SPAWNING, "", (URL,)),
         Command("events", "list the types of events", "events:list_types", SPAWNING, "", (URL, JSON_LINES)),
         Command(
             "events list",
@@ -197,7 +197,7 @@ COMMANDS = {
         Command(
             "install",
             "add this server to an MCP client's own configuration, with these options",
-            "install:install",
+            "commands.install:install",
             CONFIGURING,
             "[CLIENT]",
             (INSTALL_URL, PROJECT, DRY_RUN),
@@ -206,13 +206,21 @@ COMMANDS = {
         Command(
             "uninstall",
             "remove this server from an MCP client's configuration",
-            "install:uninstall",
+            "commands.install:uninstall",
             (),
             "[CLIENT]",
             (PROJECT, DRY_RUN),
             INSTALLABLE,
         ),
-        Command("config", "print an MCP client's configuration", "help:show_config", CONFIGURING, "CLIENT", (), NAMES),
+        Command(
+            "config",
+            "print an MCP client's configuration",
+            "parsing.help:show_config",
+            CONFIGURING,
+            "CLIENT",
+            (),
+            NAMES,
+        ),
         Command("doctor", "check this machine, or a server at --url", "doctor.main:check", OPTIONS, "", (URL, JSON)),
         Command(
             "node",
@@ -255,41 +263,62 @@ COMMANDS = {
         Command(
             "health",
             "exit 0 if the local server is ready",
-            "health:health",
+            "commands.health:health",
             ADDRESS,
             "",
             (HEALTH_URL, HEALTH_NODE),
         ),
-        Command("user add", "add an account; the terminal or a pipe gives the password", "user:add", DATABASE, "NAME"),
-        Command("user list", "list the accounts", "user:list_users", DATABASE),
-        Command("user remove", "remove an account and end its access", "user:remove", DATABASE, "NAME"),
-        Command("user passwd", "change a password", "user:passwd", DATABASE, "NAME"),
-        Command("workspace list", "list workspaces and archives", "workspace:list_workspaces", DATABASE),
-        Command("workspace archive", "archive a workspace", "workspace:archive", DATABASE, "WHO"),
-        Command("workspace restore", "restore a workspace", "workspace:restore", DATABASE, "WHO"),
-        Command("workspace remove", "remove a workspace or an archive", "workspace:remove", DATABASE, "WHO"),
-        Command("client list", "list OAuth clients", "oauth_client:list_clients", CLIENTS),
+        Command(
+            "user add",
+            "add an account; the terminal or a pipe gives the password",
+            "commands.user:add",
+            DATABASE,
+            "NAME",
+        ),
+        Command("user list", "list the accounts", "commands.user:list_users", DATABASE),
+        Command("user remove", "remove an account and end its access", "commands.user:remove", DATABASE, "NAME"),
+        Command("user passwd", "change a password", "commands.user:passwd", DATABASE, "NAME"),
+        Command("workspace list", "list workspaces and archives", "commands.workspace:list_workspaces", DATABASE),
+        Command("workspace archive", "archive a workspace", "commands.workspace:archive", DATABASE, "WHO"),
+        Command("workspace restore", "restore a workspace", "commands.workspace:restore", DATABASE, "WHO"),
+        Command("workspace remove", "remove a workspace or an archive", "commands.workspace:remove", DATABASE, "WHO"),
+        Command("client list", "list OAuth clients", "commands.oauth_client:list_clients", CLIENTS),
         Command(
             "client add",
             "add an OAuth client, with redirect URIs or the name of a platform",
-            "oauth_client:add_client",
+            "commands.oauth_client:add_client",
             DATABASE,
             "NAME REDIRECT…",
             (CONFIDENTIAL,),
         ),
-        Command("client remove", "remove a client and end its access", "oauth_client:remove_client", CLIENTS, "ID"),
-        Command("token list", "list grants", "oauth_client:list_grants", CLIENTS),
-        Command("token revoke user", "end all access of a person", "oauth_client:revoke_user", DATABASE, "NAME"),
-        Command("token revoke client", "end all access of a client", "oauth_client:revoke_client", CLIENTS, "ID"),
-        Command("token revoke grant", "end one grant", "oauth_client:revoke_grant", DATABASE, "ID"),
-        Command("token revoke all", "end everyone's access", "oauth_client:revoke_all", DATABASE),
-        Command("key rotate", "create a new key to sign tokens", "oauth_client:rotate_key", KEYS_TOO, "", (DROP_OLD,)),
-        Command("audit", "show the newest calls in the audit log", "audit:show", KEYS_TOO, "", FILTERS),
-        Command("audit verify", "check that the audit log is complete and unchanged", "audit:verify", KEYS_TOO),
+        Command(
+            "client remove", "remove a client and end its access", "commands.oauth_client:remove_client", CLIENTS, "ID"
+        ),
+        Command("token list", "list grants", "commands.oauth_client:list_grants", CLIENTS),
+        Command(
+            "token revoke user", "end all access of a person", "commands.oauth_client:revoke_user", DATABASE, "NAME"
+        ),
+        Command(
+            "token revoke client", "end all access of a client", "commands.oauth_client:revoke_client", CLIENTS, "ID"
+        ),
+        Command("token revoke grant", "end one grant", "commands.oauth_client:revoke_grant", DATABASE, "ID"),
+        Command("token revoke all", "end everyone's access", "commands.oauth_client:revoke_all", DATABASE),
+        Command(
+            "key rotate",
+            "create a new key to sign tokens",
+            "commands.oauth_client:rotate_key",
+            KEYS_TOO,
+            "",
+            (DROP_OLD,),
+        ),
+        Command("audit", "show the newest calls in the audit log", "commands.audit:show", KEYS_TOO, "", FILTERS),
+        Command(
+            "audit verify", "check that the audit log is complete and unchanged", "commands.audit:verify", KEYS_TOO
+        ),
         Command(
             "backup",
             "write the state to a file (- is standard output), also while a server runs",
-            "backup:backup",
+            "commands.backup:backup",
             KEYS_TOO,
             "FILE",
             (WITH_WORKSPACES,),
@@ -297,13 +326,13 @@ COMMANDS = {
         Command(
             "restore",
             "restore the state from a backup (- is standard input)",
-            "backup:restore",
+            "commands.backup:restore",
             KEYS_TOO,
             "[FILE]",
             (REPLACE, UNDO_RESTORE),
         ),
-        Command("help", "explain a command", "help:show_help", (), "[COMMAND…]"),
-        Command("version", "print the version", "help:show_version"),
+        Command("help", "explain a command", "parsing.help:show_help", (), "[COMMAND…]"),
+        Command("version", "print the version", "parsing.help:show_version"),
     )
 }
 

@@ -23,7 +23,7 @@ import msgspec
 from toolgate.server.base.progress import TerminalProgress, terminal_progress
 from toolgate.server.cli.mcp_client import http
 from toolgate.server.cli.mcp_client.client import McpClient, McpClientError, NotificationHandler, spawn_server
-from toolgate.server.cli.style import Style, choose_style
+from toolgate.server.cli.terminal.style import Style, choose_style
 from toolgate.server.config.load import Config
 from toolgate.server.protocol.request_meta import SERVER
 

@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from toolgate.server.base.text import suggest
-from toolgate.server.cli.commands import COMMANDS, GROUPS, INSTEAD_OF, Command, flags_of, sub_commands, usage
+from toolgate.server.cli.parsing.commands import COMMANDS, GROUPS, INSTEAD_OF, Command, flags_of, sub_commands, usage
 from toolgate.server.config.options import CONFIG, OPTIONS, Option
 from toolgate.server.protocol.errors import UsageError
 

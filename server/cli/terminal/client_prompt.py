@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 from toolgate.server.base.text import escape_unprintable
-from toolgate.server.cli.style import is_terminal
+from toolgate.server.cli.terminal.style import is_terminal
 from toolgate.server.client_config.clients import FILE_CLIENTS
 from toolgate.server.client_config.config_file import ConfigFileError, read_config_file
 from toolgate.server.client_config.install import has_entry
