@@ -59,6 +59,7 @@ SUITES: dict[str, tuple[str, ...]] = {  # a module or folder → its tests
     "server/state/store.py": ("tests/server/state/test_store.py", "tests/server/state/test_migrate.py"),
     "server/state/sqlite.py": ("tests/server/state/test_store.py", "tests/server/state/test_migrate.py"),
     "server/state/migrate.py": ("tests/server/state/test_migrate.py",),
+    "server/state/upgrade.py": ("tests/server/state/test_migrate.py",),
     "server/state/todos.py": ("tests/server/state/test_todos_and_plans.py", "tests/tools/builtin/test_tasks.py"),
     "server/state/task_rows.py": ("tests/server/state/test_task_rows.py",),
     "server/state/callbacks.py": ("tests/server/state/test_callback_timer.py", "tests/tools/builtin/test_callbacks.py"),

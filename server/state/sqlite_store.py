@@ -264,10 +264,10 @@ class SqliteStore:
         return connection
 
     def _upgrade(self) -> None:
-        from toolgate.server.state import migrate  # start-up, and then it imports Alembic
+        from toolgate.server.state import upgrade  # start-up, and then it imports Alembic
 
         try:
-            migrate.upgrade_database(self.path)
+            upgrade.upgrade_database(self.path)
         except OSError as error:
             raise self._unusable("can't be upgraded", error) from error
 

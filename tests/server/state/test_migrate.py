@@ -18,7 +18,7 @@ from sqlalchemy import event
 from tests.clients.raw_client import eventually
 from tests.server.cli.test_cli import run
 from tests.server.state import fixture
-from toolgate.server.state import grant_rows, migrate, people_rows, tables
+from toolgate.server.state import grant_rows, migrate, people_rows, tables, upgrade
 from toolgate.server.state import sqlite_store as store_module
 from toolgate.server.state.callback_timer import CallbackTimer
 from toolgate.server.state.callbacks import CallbackStore
@@ -209,8 +209,8 @@ def next_migrations(folder: Path, then: str) -> Path:
 
 def of_the_next_version(folder: Path, then: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(migrate, "MIGRATIONS", next_migrations(folder, then))
-    monkeypatch.setattr(migrate, "VERSION", VERSION + 1)
-    monkeypatch.setattr(store_module, "VERSION", VERSION + 1)
+    for module in (migrate, upgrade, store_module):
+        monkeypatch.setattr(module, "VERSION", VERSION + 1)
 
 
 def test_a_rebuilt_table_keeps_its_rows_children_and_the_last_two_copies_are_kept(
@@ -304,7 +304,7 @@ def upgraded(database: Path, migrations: Path) -> multiprocessing.process.BasePr
 
     def work() -> None:
         migrate.MIGRATIONS = migrations
-        store_module.VERSION = migrate.VERSION = VERSION + 1
+        store_module.VERSION = migrate.VERSION = upgrade.VERSION = VERSION + 1
         assert tasks(database.parent.parent) == ["write the report", "tidy up"]
 
     process = multiprocessing.get_context("fork").Process(target=work)
