@@ -115,7 +115,8 @@ soaked: .venv/.dev tests/interop/node_modules/.installed tests/agents/node_modul
 
 # The core tests: what a version of Python may change. The soak runs all tests on each
 CORE := $(addprefix tests/,server/workspaces/test_sandboxing.py server/plugins/isolation/test_plugin.py \
-	server/calls/test_terminal.py server/protocol/test_protocol.py server/state/test_store.py server/state/test_migrate.py \
+	server/calls/test_terminal.py server/protocol/test_protocol.py \
+	server/state/sqlite/test_store.py server/state/sqlite/test_upgrade.py \
 	tools/builtin/test_background.py tools/builtin/test_bash.py tools/builtin/test_contract.py \
 	transports/http/test_server.py transports/test_matrix.py transports/test_sse.py transports/test_stdio.py \
 	transports/test_streamable_http.py)

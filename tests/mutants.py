@@ -29,7 +29,7 @@ ISSUING = (
     "login/test_providers.py",
 )
 SUITES: dict[str, tuple[str, ...]] = {  # a module or folder → its tests
-    "server/state/sealed_state.py": ("tests/server/state/test_sealed_state.py",),
+    "server/state/keys/sealed_state.py": ("tests/server/state/keys/test_sealed_state.py",),
     "server/auth/login/throttle.py": ("tests/server/auth/login/test_accounts.py",),
     "server/auth/login/accounts.py": ("tests/server/auth/login/test_accounts.py",),
     "server/auth/tokens/access_tokens.py": (
@@ -56,15 +56,24 @@ SUITES: dict[str, tuple[str, ...]] = {  # a module or folder → its tests
     ),
     "server/auth/oauth_server": tuple(f"tests/server/auth/{name}" for name in ISSUING),
     "server/state/batch.py": ("tests/server/state/test_batch.py",),
-    "server/state/store.py": ("tests/server/state/test_store.py", "tests/server/state/test_migrate.py"),
-    "server/state/sqlite.py": ("tests/server/state/test_store.py", "tests/server/state/test_migrate.py"),
-    "server/state/migrate.py": ("tests/server/state/test_migrate.py",),
-    "server/state/upgrade.py": ("tests/server/state/test_migrate.py",),
-    "server/state/todos.py": ("tests/server/state/test_todos_and_plans.py", "tests/tools/builtin/test_tasks.py"),
-    "server/state/task_rows.py": ("tests/server/state/test_task_rows.py",),
-    "server/state/callbacks.py": ("tests/server/state/test_callback_timer.py", "tests/tools/builtin/test_callbacks.py"),
-    "server/state/due_callbacks.py": ("tests/server/state/test_callback_timer.py",),
-    "server/state/sessions.py": ("tests/transports/test_restart.py",),
+    "server/state/store.py": ("tests/server/state/sqlite/test_store.py", "tests/server/state/sqlite/test_upgrade.py"),
+    "server/state/sqlite/database.py": (
+        "tests/server/state/sqlite/test_store.py",
+        "tests/server/state/sqlite/test_upgrade.py",
+    ),
+    "server/state/migrate.py": ("tests/server/state/sqlite/test_upgrade.py",),
+    "server/state/sqlite/upgrade.py": ("tests/server/state/sqlite/test_upgrade.py",),
+    "server/state/rows/todos.py": (
+        "tests/server/state/rows/test_todos_and_plans.py",
+        "tests/tools/builtin/test_tasks.py",
+    ),
+    "server/state/rows/tasks.py": ("tests/server/state/rows/test_tasks.py",),
+    "server/state/rows/callbacks.py": (
+        "tests/server/state/rows/test_callback_timer.py",
+        "tests/tools/builtin/test_callbacks.py",
+    ),
+    "server/state/rows/due_callbacks.py": ("tests/server/state/rows/test_callback_timer.py",),
+    "server/state/rows/sessions.py": ("tests/transports/test_restart.py",),
     "server/telemetry/audit/entry.py": ("tests/server/telemetry/audit/test_log.py",),
     "server/telemetry/audit/log.py": ("tests/server/telemetry/audit/test_log.py",),
     "server/telemetry/audit/reader.py": (

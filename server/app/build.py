@@ -140,7 +140,7 @@ async def list_callers(config: Config, store: Store, rules: Rules) -> Callers:
     ways = [parse_method(word)[0] for word in config.login] or [PASSWORD]
     callers |= {f"{method.prefix}:…": None for method in (*ways, *([OIDC] if config.enterprise_issuers else []))}
     if ACCOUNT in callers and rules.names_accounts:
-        from toolgate.server.state import people_rows  # start-up, as above
+        from toolgate.server.state.rows import people as people_rows  # start-up, as above
 
         rows = [] if store.is_empty() else await store.read(people_rows.list_accounts)
         callers[ACCOUNT] = [row.name for row in rows]

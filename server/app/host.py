@@ -29,15 +29,15 @@ from toolgate.server.policy.rate_limit import CallRateLimiter
 from toolgate.server.protocol.dispatcher import Dispatcher
 from toolgate.server.protocol.notifications import Notifications
 from toolgate.server.protocol.task import StoredTask
-from toolgate.server.state.callback_timer import CallbackTimer, Firing
-from toolgate.server.state.callbacks import CallbackStore
+from toolgate.server.state.keys.sealed_state import Sealer
+from toolgate.server.state.keys.sealing_keys import KeyFolder, SealingKeys
 from toolgate.server.state.live_processes import LiveProcesses, ReplicaLocks
-from toolgate.server.state.plans import PlanStore
-from toolgate.server.state.sealed_state import Sealer
-from toolgate.server.state.sealing_keys import KeyFolder, SealingKeys
-from toolgate.server.state.sqlite_store import SqliteStore
+from toolgate.server.state.rows.callback_timer import CallbackTimer, Firing
+from toolgate.server.state.rows.callbacks import CallbackStore
+from toolgate.server.state.rows.plans import PlanStore
+from toolgate.server.state.rows.todos import TodoStore
+from toolgate.server.state.sqlite.store import SqliteStore
 from toolgate.server.state.store import Store
-from toolgate.server.state.todos import TodoStore
 from toolgate.server.telemetry.audit.store import AuditFileStore, AuditStore
 from toolgate.server.telemetry.recent_calls import RecentCalls
 from toolgate.server.telemetry.setup import Telemetry
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from toolgate.server.base.principal import GrantKey
     from toolgate.server.overview.health import BackendReport
     from toolgate.server.policy.remembered_approvals import SessionApprovals
-    from toolgate.server.state.working_directories import WorkingDirectories
+    from toolgate.server.state.rows.working_directories import WorkingDirectories
     from toolgate.server.telemetry.metrics.gauges import MetricRow
     from toolgate.server.workspaces.retention import WorkspaceCleaner
 
@@ -220,7 +220,7 @@ class AppHost:
 
     def _create_session_opener(self) -> "OpenSessions":
         from toolgate.server.app.session_opener import LocalSessionOpener  # start-up: stdio does without
-        from toolgate.server.state.sessions import SessionRecords
+        from toolgate.server.state.rows.sessions import SessionRecords
 
         return LocalSessionOpener(self.server(), SessionRecords(self.store(), self.processes(), self.where()))
 
@@ -230,7 +230,7 @@ class AppHost:
     def _create_directories(self) -> "WorkingDirectories | None":
         if not self.config.is_remote:
             return None  # a client over stdio starts fresh
-        from toolgate.server.state.working_directories import WorkingDirectories  # start-up: stdio does without
+        from toolgate.server.state.rows.working_directories import WorkingDirectories  # start-up: stdio does without
 
         return WorkingDirectories(self.store(), self.where(), is_shared=self.is_shared)
 

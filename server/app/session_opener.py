@@ -7,7 +7,7 @@ from typing import Any
 from toolgate.server.config.transports import HttpTransport
 from toolgate.server.methods import lifecycle
 from toolgate.server.methods.server import Server
-from toolgate.server.state.sessions import SessionRecords
+from toolgate.server.state.rows.sessions import SessionRecords
 from toolgate.transports.http.sessions.sessions import Sessions
 from toolgate.transports.http.transport import PostForwarder
 

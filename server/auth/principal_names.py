@@ -39,7 +39,7 @@ class PrincipalNames:
         """Take names from the database, where people are before they have a token."""
         from toolgate.server.auth.tokens.access_tokens import OWN_ISSUER
         from toolgate.server.base.principal import LOCAL_NAME, Principal  # start-up: rules about people are rare
-        from toolgate.server.state import grant_rows
+        from toolgate.server.state.rows import grants as grant_rows
 
         found: dict[str, frozenset[str]] = {principal: frozenset((principal,))}
         if principal != LOCAL_NAME:
@@ -57,6 +57,6 @@ class PrincipalNames:
 
 
 def _format_name(row: Any) -> str:
-    from toolgate.server.state.people_rows import BUILT_IN  # start-up
+    from toolgate.server.state.rows.people import BUILT_IN  # start-up
 
     return f"{PASSWORD.prefix}:{row.name}" if row.issuer == BUILT_IN else format_identity(row.issuer, row.known_as)

@@ -25,8 +25,8 @@ from toolgate.server.config.load import Config
 from toolgate.server.config.types import is_loopback
 from toolgate.server.policy.sign_in_methods import HEADER, parse_method, provider_methods
 from toolgate.server.protocol.errors import UsageError
-from toolgate.server.state.sealed_state import Sealer
-from toolgate.server.state.sealing_keys import SealingKeys
+from toolgate.server.state.keys.sealed_state import Sealer
+from toolgate.server.state.keys.sealing_keys import SealingKeys
 from toolgate.server.state.store import Store
 from toolgate.server.telemetry.metrics.token import read_token
 from toolgate.tools.web.fetch import Web

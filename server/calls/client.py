@@ -17,7 +17,7 @@ from toolgate.server.protocol.message_ids import is_id
 from toolgate.server.protocol.messages import Notification, replace_surrogates
 from toolgate.server.protocol.request_meta import TASKS, client_name
 from toolgate.server.protocol.session import LEVELS, Call, ClientRefusedError
-from toolgate.server.state.sealed_state import Sealer
+from toolgate.server.state.keys.sealed_state import Sealer
 from toolgate.tools.api.content import Continuation
 from toolgate.tools.api.errors import CannotAskError, StillWaitingError, TasksUnsupportedError, UnansweredError
 

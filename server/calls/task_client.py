@@ -11,7 +11,7 @@ from toolgate.server.calls.pending_questions import LIFETIME, PendingQuestions
 from toolgate.server.calls.tasks import CallTask, CallTasks
 from toolgate.server.protocol.asyncio_tasks import DeadlineTimer
 from toolgate.server.protocol.session import Call
-from toolgate.server.state.sealed_state import Sealer
+from toolgate.server.state.keys.sealed_state import Sealer
 from toolgate.tools.api.content import Continuation
 from toolgate.tools.api.context.services import Settings
 from toolgate.tools.api.errors import ToolError

@@ -17,8 +17,8 @@ from toolgate.server.protocol.messages import encode_value, replace_surrogates
 from toolgate.server.protocol.session import create_key
 from toolgate.server.protocol.task import StoredTask
 from toolgate.server.state.live_processes import LiveProcesses
+from toolgate.server.state.rows.tasks import TaskRows
 from toolgate.server.state.store import StateError, Store
-from toolgate.server.state.task_rows import TaskRows
 from toolgate.tools.api.content import Continuation
 from toolgate.tools.api.errors import ToolError, UnansweredError
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from toolgate.server.base.text import describe_os_error
 from toolgate.server.config.load import Config
 from toolgate.server.protocol.errors import UsageError
-from toolgate.server.state.key_file import is_private
+from toolgate.server.state.keys.file import is_private
 
 LEAST = 32  # bytes: as many as the keys it seals
 MOST = 64 * 1024

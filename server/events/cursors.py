@@ -10,7 +10,7 @@ import struct
 
 from toolgate.server.protocol.errors import InvalidParams
 from toolgate.server.state.event_rows import Position
-from toolgate.server.state.sealed_state import SealingKey
+from toolgate.server.state.keys.sealed_state import SealingKey
 
 VERSION = b"\x01"
 FORMAT = struct.Struct(">8sQ")  # the log's name, and the number

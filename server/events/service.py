@@ -14,7 +14,7 @@ from toolgate.server.events.sources import EventSources
 from toolgate.server.events.streams import HEARTBEAT, EventStreams
 from toolgate.server.events.watchers import EventWatchers
 from toolgate.server.state.event_rows import EventLimits
-from toolgate.server.state.sealing_keys import SealingKeys
+from toolgate.server.state.keys.sealing_keys import SealingKeys
 from toolgate.server.state.store import Store
 from toolgate.server.workspaces.workspaces import Workspaces
 from toolgate.tools.api.event import find_break

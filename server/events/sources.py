@@ -10,7 +10,7 @@ from toolgate.server.calls.tasks import tool_of
 from toolgate.server.events.log import EventLog
 from toolgate.server.policy.rules import Rule
 from toolgate.server.protocol.task import StoredTask
-from toolgate.server.state.callback_timer import Firing
+from toolgate.server.state.rows.callback_timer import Firing
 from toolgate.tools.api.context.services import Todo
 from toolgate.tools.builtin import events as types
 

@@ -22,7 +22,7 @@ from toolgate.server.events.outbox import EventOutbox, format_right, parse_right
 from toolgate.server.protocol.errors import InvalidParams
 from toolgate.server.protocol.messages import encode_value
 from toolgate.server.state.event_rows import FLAG, EventFilter, Position
-from toolgate.server.state.sealed_state import Sealer, SealingKey
+from toolgate.server.state.keys.sealed_state import Sealer, SealingKey
 from toolgate.server.state.store import StateError
 from toolgate.server.state.subscription_rows import StoredSubscription, SubscriptionRows, TooManySubscriptionsError
 from toolgate.server.webhooks.challenge import ChallengeRateError, EndpointError, EndpointVerifier

@@ -26,7 +26,7 @@ from toolgate.server.calls.pending_questions import to_stable_json
 from toolgate.server.methods.server import Server
 from toolgate.server.policy.rules import Rule
 from toolgate.server.protocol.session import ApprovalRequest, Call
-from toolgate.server.state.sealed_state import LIFETIME
+from toolgate.server.state.keys.sealed_state import LIFETIME
 from toolgate.tools.api.context.context import Context
 from toolgate.tools.api.errors import CannotAskError, StillWaitingError, ToolError, UnansweredError
 from toolgate.tools.api.tool import Tool

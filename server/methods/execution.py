@@ -23,7 +23,7 @@ from toolgate.server.protocol.messages import Outbound, encode_value
 from toolgate.server.protocol.request_meta import TASKS
 from toolgate.server.protocol.revisions import STATELESS
 from toolgate.server.protocol.session import Call, Session
-from toolgate.server.state.task_rows import REPEATABLE
+from toolgate.server.state.rows.tasks import REPEATABLE
 from toolgate.tools.api.context.context import Context
 from toolgate.tools.api.errors import (
     CannotAskError,

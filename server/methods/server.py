@@ -25,7 +25,7 @@ from toolgate.server.protocol.notifications import Notifications
 from toolgate.server.protocol.resource_updates import ResourceUpdates
 from toolgate.server.protocol.revisions import Revision
 from toolgate.server.protocol.session import Call, Session
-from toolgate.server.state.sealed_state import Sealer
+from toolgate.server.state.keys.sealed_state import Sealer
 from toolgate.tools.api.context.context import Context
 from toolgate.tools.api.context.notices import Notices
 from toolgate.tools.api.context.services import CallerState, Services, Settings

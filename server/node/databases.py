@@ -9,7 +9,7 @@ import os
 import re
 from pathlib import Path
 
-from toolgate.server.state import key_file
+from toolgate.server.state.keys import file as key_file
 from toolgate.tools.workspace.files.state_file import read_regular
 
 DATABASE_ID = re.compile("[0-9a-f]{32}")

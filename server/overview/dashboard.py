@@ -15,11 +15,11 @@ from toolgate.server.events.overview import EventOverview, ShownSubscription
 from toolgate.server.methods.server import Server
 from toolgate.server.overview.health import BackendReport, ServerHealth, read_backends
 from toolgate.server.protocol.session import Session
-from toolgate.server.state import plans
-from toolgate.server.state.callback_timer import CallbackTimer
-from toolgate.server.state.callbacks import CallbackStore
+from toolgate.server.state.rows import plans
+from toolgate.server.state.rows.callback_timer import CallbackTimer
+from toolgate.server.state.rows.callbacks import CallbackStore
+from toolgate.server.state.rows.todos import TodoOutline, TodoStore
 from toolgate.server.state.store import Store
-from toolgate.server.state.todos import TodoOutline, TodoStore
 from toolgate.server.telemetry.audit.checker import EntryData
 from toolgate.server.telemetry.audit.store import EntryReader
 from toolgate.server.telemetry.recent_calls import MAX_CALLS, RecentCall, RecentCalls
@@ -32,7 +32,7 @@ from toolgate.tools.workspace.workspace import Workspace, WorkspaceUnreachableEr
 if TYPE_CHECKING:
     from toolgate.server.policy.remembered_approvals import Duration
     from toolgate.server.protocol.session import ApprovalRequest
-    from toolgate.server.state.approval_rows import StandingApproval
+    from toolgate.server.state.rows.approvals import StandingApproval
 
 MAX_ENDED = 20  # commands shown that have ended; those that run are all shown, at most 64
 MAX_FOLLOWED = 20  # running commands whose output is sent as it comes; that of others comes with the next update

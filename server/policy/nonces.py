@@ -4,7 +4,7 @@ import secrets
 from typing import TYPE_CHECKING
 
 from toolgate.server.base.bus.bus import BusUnreachableError
-from toolgate.server.state.sealed_state import LIFETIME
+from toolgate.server.state.keys.sealed_state import LIFETIME
 from toolgate.tools.api.errors import ToolError
 
 if TYPE_CHECKING:

@@ -11,11 +11,11 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Literal, Protocol
 
-from toolgate.server.state import approval_rows
+from toolgate.server.state.rows import approvals as approval_rows
 
 if TYPE_CHECKING:
     from toolgate.server.protocol.session import ApprovalRequest
-    from toolgate.server.state.approval_rows import StandingApproval
+    from toolgate.server.state.rows.approvals import StandingApproval
     from toolgate.server.state.store import Store
 
 Duration = Literal["session", "always"]

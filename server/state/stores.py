@@ -5,8 +5,8 @@ from pathlib import Path
 
 from toolgate.server.state.database_url import DatabaseUrl
 from toolgate.server.state.errors import StateError
-from toolgate.server.state.sealing_keys import KeyFolder, SealingKeys
-from toolgate.server.state.sqlite_store import SqliteStore
+from toolgate.server.state.keys.sealing_keys import KeyFolder, SealingKeys
+from toolgate.server.state.sqlite.store import SqliteStore
 from toolgate.server.state.store import Store
 
 TRANSACTION = 30.0  # seconds: the network may have lost PostgreSQL
@@ -34,7 +34,7 @@ def open_keys(store: Store, secret: bytes | None) -> SealingKeys:
     """Return the sealing keys in the database, where `secret` seals them, or else in the folder of the store."""
     if secret is None:
         return KeyFolder(store.folder / "keys", None if isinstance(store, SqliteStore) else store)
-    from toolgate.server.state.key_table import KeyTable  # start-up
+    from toolgate.server.state.keys.table import KeyTable  # start-up
 
     return KeyTable(store, secret)
 

@@ -15,7 +15,7 @@ HOMES = {
     "PIL": ("tools/workers/pictures.py", "tools/workers/tones.py"),
     "alembic": "server/state/",
     "asyncpg": "server/state/postgres.py",
-    "cryptography": ("server/state/sealed_state.py", "server/node/tls/authority.py"),
+    "cryptography": ("server/state/keys/sealed_state.py", "server/node/tls/authority.py"),
     "click": "server/cli/",
     "ddgs": "tools/search/ddgs_worker.py",
     "certifi": "tools/web/vetted_client.py",

@@ -14,7 +14,7 @@ ALLOWED = {  # file and function
     ("server/node/moves.py", "_unpack"): "as above",
     ("server/node/moves.py", "_read_piece"): "as above",
     ("server/node/moves.py", "_write_piece"): "as above",
-    ("server/state/snapshot.py", "_copy"): "a copy that this process made",
+    ("server/state/sqlite/snapshot.py", "_copy"): "a copy that this process made",
     ("server/workspaces/free_space.py", "_read_text"): "files of the kernel",
 }
 NO_WAIT = ("O_NONBLOCK", "O_EXCL", "O_DIRECTORY", "O_PATH", "READ_FLAGS", "CREATE_FLAGS", "READ", "FOLDER")

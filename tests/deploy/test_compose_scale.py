@@ -17,7 +17,7 @@ from tests.deploy.test_deployments import DEPLOY, IMAGE, VARIABLES, read
 from tests.servers.redis_server import redis_server
 from toolgate.server.cli.doctor.postgres import PER_SERVER
 from toolgate.server.config import load
-from toolgate.server.state import key_file
+from toolgate.server.state.keys import file as key_file
 from toolgate.server.telemetry.metrics.token import read_token
 
 GATEWAYS = ("gateway-1", "gateway-2", "gateway-3")

@@ -12,13 +12,13 @@ import pytest
 from tests.clients.raw_client import PATIENCE
 from tests.servers.postgres import Postgres
 from toolgate.server.protocol.state_budget import SECONDS, start_budget
-from toolgate.server.state.callback_timer import CallbackTimer
-from toolgate.server.state.callbacks import CallbackStore
 from toolgate.server.state.commit_gate import UNKNOWN
 from toolgate.server.state.database_url import parse_database_url
 from toolgate.server.state.postgres_store import PostgresStore
+from toolgate.server.state.rows.callback_timer import CallbackTimer
+from toolgate.server.state.rows.callbacks import CallbackStore
+from toolgate.server.state.rows.todos import TodoStore
 from toolgate.server.state.store import StateError
-from toolgate.server.state.todos import TodoStore
 
 END = SECONDS + 10.0  # seconds in which a call ends on a slow machine; PostgreSQL hangs for as long as it takes
 

@@ -31,7 +31,7 @@ KNOWN = (
     "toolgate.server.auth.setup",
     "toolgate.server.cli.main",
     "toolgate.server.plugins.reload",
-    "toolgate.server.state.db_thread",
+    "toolgate.server.state.sqlite.db_thread",
     "toolgate.transports.stdio",
     "toolgate.transports.web.oauth_routes",
 )

@@ -13,7 +13,8 @@ from tests.server.auth.sign_in_server import PASSWORD, Browser
 from toolgate.server.auth.login import accounts
 from toolgate.server.auth.login.accounts import Accounts
 from toolgate.server.base.principal import derive_subject
-from toolgate.server.state import client_rows, grant_rows
+from toolgate.server.state.rows import clients as client_rows
+from toolgate.server.state.rows import grants as grant_rows
 
 
 class AppUser:

@@ -15,7 +15,7 @@ from toolgate.server.base.principal import Principal
 from toolgate.server.config import load
 from toolgate.server.config.transports import HTTP_TRANSPORTS
 from toolgate.server.methods import lifecycle
-from toolgate.server.state.sessions import SessionRecords
+from toolgate.server.state.rows.sessions import SessionRecords
 from toolgate.transports.http.requests.bearer import SignedInHandler
 from toolgate.transports.http.sessions.sessions import NOTE, Sessions
 from toolgate.transports.http.transport import HttpBudgets, TransportServices, create_budgets

@@ -7,11 +7,11 @@ from typing import Any, cast
 
 import msgspec
 
-from toolgate.server.state.callback_timer import CallbackTimer
-from toolgate.server.state.callbacks import CallbackStore
-from toolgate.server.state.plans import PlanStore
-from toolgate.server.state.sqlite_store import SqliteStore
-from toolgate.server.state.todos import TodoStore
+from toolgate.server.state.rows.callback_timer import CallbackTimer
+from toolgate.server.state.rows.callbacks import CallbackStore
+from toolgate.server.state.rows.plans import PlanStore
+from toolgate.server.state.rows.todos import TodoStore
+from toolgate.server.state.sqlite.store import SqliteStore
 from toolgate.tools.api.content import Continuation, Output, Text
 from toolgate.tools.api.context.context import Context
 from toolgate.tools.api.context.services import CallerState, Services, Settings

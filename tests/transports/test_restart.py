@@ -25,7 +25,7 @@ from tests.server.cli.commands.test_user_and_client import PASSWORD, command, gr
 from tests.servers.http_in_process import ADA, Inside, inside
 from toolgate.server.protocol.interruption import INTERRUPTED
 from toolgate.server.protocol.revisions import WITH_SESSION
-from toolgate.server.state.sessions import MAX_DETAILS
+from toolgate.server.state.rows.sessions import MAX_DETAILS
 from toolgate.transports.http.sessions.event_ids import StreamNames
 
 ENDS = [signal.SIGTERM, signal.SIGKILL]

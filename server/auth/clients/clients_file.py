@@ -32,7 +32,7 @@ from toolgate.server.auth.clients.model import (
 from toolgate.server.auth.tokens import jose
 from toolgate.server.base.text import describe_os_error, suggest
 from toolgate.server.protocol.errors import UsageError
-from toolgate.server.state.grant_rows import hash_secret
+from toolgate.server.state.rows.grants import hash_secret
 
 ID = re.compile(r"(?!p-)[A-Za-z0-9._~-]{1,200}")  # "p-" begins a person's subject, which a client must not imitate
 KEYS, SECRET = ("jwks", "jwks_uri"), ("secret", "secret_file", "secret_sha256")

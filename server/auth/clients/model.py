@@ -17,8 +17,8 @@ import msgspec
 
 from toolgate.server.auth.clients import redirect_uris as redirects
 from toolgate.server.auth.tokens import jose
-from toolgate.server.state import client_rows
-from toolgate.server.state.grant_rows import hash_secret
+from toolgate.server.state.rows import clients as client_rows
+from toolgate.server.state.rows.grants import hash_secret
 
 if TYPE_CHECKING:
     from toolgate.server.state.store import Connection

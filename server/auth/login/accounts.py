@@ -20,9 +20,10 @@ from toolgate.server.auth.login.throttle import Backoff, GuessLimiter, Throttle,
 from toolgate.server.base.bus.bus import BusUnreachableError
 from toolgate.server.base.bus.memory_keys import MemoryKeys
 from toolgate.server.base.principal import derive_subject
-from toolgate.server.state import grant_rows, people_rows
 from toolgate.server.state.errors import StateError
-from toolgate.server.state.people_rows import BUILT_IN
+from toolgate.server.state.rows import grants as grant_rows
+from toolgate.server.state.rows import people as people_rows
+from toolgate.server.state.rows.people import BUILT_IN
 
 if TYPE_CHECKING:
     from toolgate.server.base.bus.bus import Keys

@@ -15,8 +15,8 @@ import msgspec
 
 from toolgate.server.auth.address_blocks import SharedAddressLimiter
 from toolgate.server.auth.login.accounts import Person, save_person
-from toolgate.server.state import people_rows
-from toolgate.server.state.grant_rows import hash_secret
+from toolgate.server.state.rows import people as people_rows
+from toolgate.server.state.rows.grants import hash_secret
 
 if TYPE_CHECKING:
     from toolgate.server.base.bus.bus import Keys

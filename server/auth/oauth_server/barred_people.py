@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from toolgate.server.state.grant_rows import CLOCK_SLACK
+from toolgate.server.state.rows.grants import CLOCK_SLACK
 
 PIECE = 200  # people of a round: it takes some 3 ms
 

@@ -23,9 +23,9 @@ from toolgate.server.auth.oauth_server.responses import ErrorPage, Redirect
 from toolgate.server.auth.oauth_server.server import AuthlibServer
 from toolgate.server.auth.scopes import OFFLINE
 from toolgate.server.protocol.errors import InvalidParams
-from toolgate.server.state.client_rows import CONFIGURED
-from toolgate.server.state.grant_rows import hash_secret
-from toolgate.server.state.sealed_state import Sealer
+from toolgate.server.state.keys.sealed_state import Sealer
+from toolgate.server.state.rows.clients import CONFIGURED
+from toolgate.server.state.rows.grants import hash_secret
 
 LIFETIME = 600.0  # seconds for a person to sign in, find the password and read
 PURPOSE = "authorization request"

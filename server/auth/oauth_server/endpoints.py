@@ -19,8 +19,9 @@ from toolgate.server.auth.oauth_server.responses import NO_STORE, OAuthResponse,
 from toolgate.server.auth.oauth_server.server import AuthlibClient, AuthlibServer
 from toolgate.server.auth.scopes import OFFLINE
 from toolgate.server.auth.tokens import jose
-from toolgate.server.state import client_rows, grant_rows
-from toolgate.server.state.grant_rows import hash_secret
+from toolgate.server.state.rows import clients as client_rows
+from toolgate.server.state.rows import grants as grant_rows
+from toolgate.server.state.rows.grants import hash_secret
 
 MAX_CLIENTS = 50_000  # hosted platforms register again at each connection; at worst some hundred MiB
 ALGORITHMS = ("ES256", "RS256", "EdDSA")  # for assertions

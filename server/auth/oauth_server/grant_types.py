@@ -29,8 +29,9 @@ from toolgate.server.auth.oauth_server import refresh_tokens
 from toolgate.server.auth.oauth_server.authlib import AuthorizationCodeGrant, CodeChallenge, RefreshTokenGrant
 from toolgate.server.auth.oauth_server.requests import IDENTITY, OAuthRequestError, is_own_resource
 from toolgate.server.auth.oauth_server.server import AuthlibClient, AuthlibServer
-from toolgate.server.state import client_rows, grant_rows
-from toolgate.server.state.grant_rows import Grant, hash_secret
+from toolgate.server.state.rows import clients as client_rows
+from toolgate.server.state.rows import grants as grant_rows
+from toolgate.server.state.rows.grants import Grant, hash_secret
 
 CODE_LIFETIME = 60.0  # seconds; clients redeem within one second
 GRANT_LIFETIME = 90 * 86_400.0  # seconds until a person is asked again, even if tokens were refreshed

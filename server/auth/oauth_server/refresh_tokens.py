@@ -9,8 +9,8 @@ import hmac
 import secrets
 from typing import TYPE_CHECKING
 
-from toolgate.server.state import grant_rows
-from toolgate.server.state.grant_rows import Grant
+from toolgate.server.state.rows import grants as grant_rows
+from toolgate.server.state.rows.grants import Grant
 
 if TYPE_CHECKING:
     from toolgate.server.state.store import Connection

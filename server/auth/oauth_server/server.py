@@ -22,8 +22,9 @@ from toolgate.server.auth.oauth_server.verified_inputs import IssuerSettings, Ve
 from toolgate.server.auth.scopes import OFFLINE
 from toolgate.server.auth.tokens.access_tokens import EXPIRY_MARGIN, GRANT_CLAIM, GRANT_SCOPE_CLAIM
 from toolgate.server.base.principal import GrantKey
-from toolgate.server.state import grant_rows, people_rows
-from toolgate.server.state.grant_rows import Grant, hash_secret
+from toolgate.server.state.rows import grants as grant_rows
+from toolgate.server.state.rows import people as people_rows
+from toolgate.server.state.rows.grants import Grant, hash_secret
 
 if TYPE_CHECKING:
     from toolgate.server.state.store import Connection

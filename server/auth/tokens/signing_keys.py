@@ -16,8 +16,8 @@ from msgspec.structs import replace
 
 from toolgate.server.auth.tokens import jose
 from toolgate.server.protocol.errors import InvalidParams
-from toolgate.server.state import key_rows
-from toolgate.server.state.sealed_state import Sealer
+from toolgate.server.state.keys import rows as key_rows
+from toolgate.server.state.keys.sealed_state import Sealer
 
 if TYPE_CHECKING:
     from toolgate.server.state.store import Connection, Store

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from toolgate.server.app.features import build_host, open_store
 from toolgate.server.base.text import describe_os_error
 from toolgate.server.config.load import Config
-from toolgate.server.state import key_file
+from toolgate.server.state.keys import file as key_file
 from toolgate.server.state.store import StateError
 from toolgate.server.telemetry.audit import chain_verifier, chains, reader
 from toolgate.server.telemetry.audit.checker import AuditVerdict, EntryData

@@ -18,9 +18,10 @@ from toolgate.server.cli.terminal.output import format_count, format_time, print
 from toolgate.server.config.load import Config
 from toolgate.server.policy.sign_in_methods import format_identity
 from toolgate.server.protocol.errors import UsageError
-from toolgate.server.state import grant_rows, people_rows
-from toolgate.server.state.people_rows import BUILT_IN
-from toolgate.server.state.sealing_keys import SealingKeys
+from toolgate.server.state.keys.sealing_keys import SealingKeys
+from toolgate.server.state.rows import grants as grant_rows
+from toolgate.server.state.rows import people as people_rows
+from toolgate.server.state.rows.people import BUILT_IN
 from toolgate.server.state.store import Store
 
 if TYPE_CHECKING:
@@ -174,7 +175,7 @@ async def _find_person(store: Store, name: str) -> tuple[str, str, str]:
 async def rotate_key(store: Store, config: Config, *, drop_old: bool) -> None:
     """Make a new key for signing tokens."""
     from toolgate.server.auth.tokens.signing_keys import KEEP, SigningKeys  # start-up
-    from toolgate.server.state.sealed_state import Sealer
+    from toolgate.server.state.keys.sealed_state import Sealer
 
     keys = build_host(config)[0].keys()
     await keys.load()
@@ -204,7 +205,7 @@ async def rotate_sealing_keys(keys: SealingKeys, *, drop_old: bool) -> None:
     The key of the audit log is never rotated: another one could not verify the log.
     """
     from toolgate.server.auth.oauth_server import consent_requests  # start-up, as above
-    from toolgate.server.state import sealed_state
+    from toolgate.server.state.keys import sealed_state
 
     for name, lifetime in ("request-state", sealed_state.LIFETIME), ("questions", consent_requests.LIFETIME):
         await keys.rotate(name, 0 if drop_old else float(lifetime))

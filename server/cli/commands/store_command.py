@@ -95,7 +95,7 @@ async def read_people(store: Store) -> dict[str, str]:
     """Return the names of people who signed in here, by principal."""
     from toolgate.server.auth.tokens.access_tokens import OWN_ISSUER  # start-up
     from toolgate.server.base.principal import Principal
-    from toolgate.server.state import grant_rows
+    from toolgate.server.state.rows import grants as grant_rows
 
     rows = [] if store.is_empty() else await store.read(grant_rows.list_people)
     return {Principal(OWN_ISSUER, row.subject, "").name: row.name for row in rows}

@@ -12,7 +12,7 @@ from toolgate.server.cli.commands.store_command import CommandError, with_store
 from toolgate.server.cli.terminal.output import format_count, format_time, print_table
 from toolgate.server.config.load import Config
 from toolgate.server.policy.sign_in_methods import format_identity
-from toolgate.server.state import grant_rows
+from toolgate.server.state.rows import grants as grant_rows
 from toolgate.server.state.store import Store
 
 MAX_LINE = 8_192  # bytes of a piped password's line; one has 1024 characters at most

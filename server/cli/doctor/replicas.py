@@ -47,8 +47,8 @@ async def secret(config: Config) -> CheckFinding:
     from toolgate.server.app.features import open_store
     from toolgate.server.config.secret_file import read_secret  # start-up
     from toolgate.server.state.errors import StateError
-    from toolgate.server.state.key_table import KeyTable
-    from toolgate.server.state.sealing_keys import SEALED, has_keys
+    from toolgate.server.state.keys.sealing_keys import SEALED, has_keys
+    from toolgate.server.state.keys.table import KeyTable
 
     try:
         key = read_secret(config)

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from toolgate.server.base.text import describe_os_error
 from toolgate.server.cli.doctor.report import CheckError, CheckFinding, CheckNote, CheckSkippedError
 from toolgate.server.config.load import Config
-from toolgate.server.state import key_file, lock
+from toolgate.server.state import lock
+from toolgate.server.state.keys import file as key_file
 
 if TYPE_CHECKING:
     from toolgate.server.telemetry.audit.checker import AuditVerdict
@@ -27,8 +28,8 @@ async def signing_key(config: Config) -> CheckFinding:
     from toolgate.server.auth.tokens.signing_keys import AGE, PURPOSE  # start-up
     from toolgate.server.protocol.errors import InvalidParams
     from toolgate.server.state.errors import StateError
-    from toolgate.server.state.key_table import FixedKey
-    from toolgate.server.state.sealed_state import Sealer
+    from toolgate.server.state.keys.sealed_state import Sealer
+    from toolgate.server.state.keys.table import FixedKey
 
     try:
         row, stored = await _read_newest_key(config)
@@ -58,9 +59,9 @@ async def _read_newest_key(config: Config) -> tuple[tuple[str, str, float] | Non
     """
     from toolgate.server.app.features import open_store
     from toolgate.server.config.secret_file import read_secret  # start-up
-    from toolgate.server.state import key_rows
     from toolgate.server.state.errors import StateError
-    from toolgate.server.state.key_table import KeyTable
+    from toolgate.server.state.keys import rows as key_rows
+    from toolgate.server.state.keys.table import KeyTable
 
     if config.database is None:
         return await asyncio.to_thread(key_rows.read_newest_key, config.state / "state.db"), None
@@ -167,8 +168,8 @@ async def database(config: Config) -> CheckFinding:
 
 async def _check_file(config: Config) -> str:
     from toolgate.server.state.errors import StateError
-    from toolgate.server.state.sqlite import check_database
-    from toolgate.server.state.sqlite_store import SqliteStore
+    from toolgate.server.state.sqlite.database import check_database
+    from toolgate.server.state.sqlite.store import SqliteStore
     from toolgate.server.state.tables import OLDEST, VERSION
 
     store = SqliteStore(config.state)

@@ -16,7 +16,7 @@ import msgspec
 from toolgate.server.cli.doctor.report import CheckError, CheckFinding, CheckNote, CheckSkippedError
 from toolgate.server.config.load import Config
 from toolgate.server.events.gap_notes import FOLDER, read_notes
-from toolgate.server.state import key_check
+from toolgate.server.state.keys import check as key_check
 from toolgate.tools.api.text.json_text import JsonError, decode_json
 from toolgate.tools.workspace.files.state_file import open_regular, read_regular
 from toolgate.tools.workspace.output.run_record import Run

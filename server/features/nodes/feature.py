@@ -14,7 +14,7 @@ from toolgate.server.node.gateway.placement import Placement
 from toolgate.server.node.gateway.remote_workspaces import RemoteWorkspaces
 from toolgate.server.node.pages.remote_page_reader import RemotePageReader
 from toolgate.server.protocol.errors import UsageError
-from toolgate.server.state import key_check
+from toolgate.server.state.keys import check as key_check
 
 NODE_TIMEOUT = 5.0  # seconds for a node to answer at the start
 

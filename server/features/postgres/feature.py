@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from toolgate.server.app.host import AppHost, Job
 from toolgate.server.config.secret_file import read_secret
 from toolgate.server.state.errors import StateError
-from toolgate.server.state.sealing_keys import KeyFolder, SealingKeys
+from toolgate.server.state.keys.sealing_keys import KeyFolder, SealingKeys
 from toolgate.server.state.store import Store
 from toolgate.tools.installation import name_extra
 
@@ -68,7 +68,7 @@ class PostgresFeature:
         secret = host.secret()
         if secret is None:
             return KeyFolder(host.config.state / "keys", host.store())
-        from toolgate.server.state.key_table import KeyTable  # start-up
+        from toolgate.server.state.keys.table import KeyTable  # start-up
 
         return KeyTable(host.store(), secret)
 

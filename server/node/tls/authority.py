@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from toolgate.server.node.tls.errors import CertificateError
-from toolgate.server.state import key_file
+from toolgate.server.state.keys import file as key_file
 from toolgate.tools.workspace.files.state_file import read_regular
 
 AUTHORITY = "node-authority.pem"

@@ -19,7 +19,7 @@ import msgspec
 
 from toolgate.server.base.text import describe_os_error
 from toolgate.server.node.tls.errors import EXPIRED, NOT_YET_VALID, PURPOSE, CertificateError
-from toolgate.server.state.key_file import is_private
+from toolgate.server.state.keys.file import is_private
 
 MAX_FILE = 2**18  # bytes; a key and two certificates take 3,000
 WARN = 30  # days before the end of a certificate

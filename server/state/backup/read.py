@@ -29,7 +29,7 @@ from toolgate.server.state.backup.manifest import (
     parse_manifest,
 )
 from toolgate.server.state.errors import StateError
-from toolgate.server.state.sqlite import check_database
+from toolgate.server.state.sqlite.database import check_database
 from toolgate.server.state.tables import OLDEST, VERSION
 from toolgate.server.workspaces.archive import CREATE_FLAGS, ArchiveError
 from toolgate.server.workspaces.unarchive import DAMAGED, ArchiveEntry, unpack_archive

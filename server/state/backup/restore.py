@@ -23,7 +23,7 @@ from toolgate.server.state import lock
 from toolgate.server.state.backup.manifest import ARCHIVE_FOLDER, DATABASE, FOLDERS, BackupError
 from toolgate.server.state.backup.moves import Move, make_moves, remove_journal, undo_moves, write_journal
 from toolgate.server.state.lock import REPLACED, STAGE
-from toolgate.server.state.sqlite import checkpoint
+from toolgate.server.state.sqlite.database import checkpoint
 from toolgate.tools.workspace.files import rmtree
 
 OF_DATABASE = (DATABASE, f"{DATABASE}-wal", f"{DATABASE}-shm", "flags", "keys", "audit")  # a database, and its own

@@ -15,23 +15,17 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from toolgate.server.policy import remembered_approvals
-from toolgate.server.state import (
-    callback_timer,
-    event_rows,
-    key_file,
-    migrate,
-    plans,
-    sqlite,
-    tables,
-    task_rows,
-    working_directories,
-)
+from toolgate.server.state import event_rows, migrate, tables
 from toolgate.server.state.backup.manifest import DATABASE, BackupError
 from toolgate.server.state.backup.restore import begin_replacement, finish_replacement, make_aside_folder
 from toolgate.server.state.database_url import DatabaseUrl
-from toolgate.server.state.key_table import NAMES, KeyTable
-from toolgate.server.state.sealing_keys import SEALED, has_keys
-from toolgate.server.state.sqlite_store import SqliteStore, flag_file
+from toolgate.server.state.keys import file as key_file
+from toolgate.server.state.keys.sealing_keys import SEALED, has_keys
+from toolgate.server.state.keys.table import NAMES, KeyTable
+from toolgate.server.state.rows import callback_timer, plans, working_directories
+from toolgate.server.state.rows import tasks as task_rows
+from toolgate.server.state.sqlite import database as sqlite
+from toolgate.server.state.sqlite.store import SqliteStore, flag_file
 from toolgate.server.state.store import Store
 from toolgate.server.state.stores import open_store
 

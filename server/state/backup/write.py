@@ -20,7 +20,6 @@ import msgspec
 
 from toolgate.server import VERSION
 from toolgate.server.base.progress import TerminalProgress
-from toolgate.server.state import sessions, snapshot
 from toolgate.server.state.backup.manifest import (
     ARCHIVE_FOLDER,
     ARCHIVE_SUFFIX,
@@ -35,6 +34,8 @@ from toolgate.server.state.backup.manifest import (
     Manifest,
 )
 from toolgate.server.state.database_url import DatabaseUrl
+from toolgate.server.state.rows import sessions
+from toolgate.server.state.sqlite import snapshot
 from toolgate.server.telemetry.audit.log import HEAD_FILE
 from toolgate.server.telemetry.audit.reader import AuditSnapshot
 from toolgate.server.workspaces.archive import pack_folder

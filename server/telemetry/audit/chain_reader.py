@@ -3,7 +3,7 @@
 from functools import partial
 
 from toolgate.server.state.errors import StateError
-from toolgate.server.state.sealed_state import SealingKey
+from toolgate.server.state.keys.sealed_state import SealingKey
 from toolgate.server.state.store import Store
 from toolgate.server.telemetry.audit import chains
 from toolgate.server.telemetry.audit.checker import EntryData, parse_entry

@@ -13,7 +13,7 @@ from collections import deque
 from functools import partial
 
 from toolgate.server.state.errors import StateError
-from toolgate.server.state.sealed_state import SealingKey
+from toolgate.server.state.keys.sealed_state import SealingKey
 from toolgate.server.state.store import Store
 from toolgate.server.telemetry.audit import chains
 from toolgate.server.telemetry.audit.chains import ChainPoint, FormattedLines, Newest

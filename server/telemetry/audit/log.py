@@ -20,7 +20,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from toolgate.server.state import key_file
+from toolgate.server.state.keys import file as key_file
 from toolgate.server.telemetry.audit.entry import (
     FIRST_PREV,
     HEAD_LENGTH,

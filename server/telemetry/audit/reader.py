@@ -11,7 +11,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from toolgate.server.state import key_file
+from toolgate.server.state.keys import file as key_file
 from toolgate.server.telemetry.audit.checker import AuditVerdict, ChainChecker, EntryData, format_span, parse_entry
 from toolgate.server.telemetry.audit.entry import (
     FIRST_PREV,

@@ -1,6 +1,6 @@
 """Keep the audit log in the state database that several servers share, under one of its keys."""
 
-from toolgate.server.state.sealing_keys import SealingKeys
+from toolgate.server.state.keys.sealing_keys import SealingKeys
 from toolgate.server.state.store import Store
 from toolgate.server.telemetry.audit import chain_reader, chains, database_log
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from toolgate.server.base.text import describe_os_error
 from toolgate.server.config.load import Config
 from toolgate.server.protocol.errors import UsageError
-from toolgate.server.state import key_file
+from toolgate.server.state.keys import file as key_file
 from toolgate.tools.workspace.files.state_file import read_regular
 
 TOKEN = re.compile(r"[A-Za-z0-9._~+/-]{16,512}=*")  # RFC 6750 section 2.1; shorter ones could be guessed

@@ -16,13 +16,13 @@ from toolgate.server.auth.login.accounts import Person
 from toolgate.server.base.principal import derive_subject
 from toolgate.server.events.log import EventLog
 from toolgate.server.state import tables
-from toolgate.server.state.callback_timer import CallbackTimer
-from toolgate.server.state.callbacks import CallbackStore
 from toolgate.server.state.event_rows import EventLimits
-from toolgate.server.state.people_rows import BUILT_IN
-from toolgate.server.state.sqlite_store import SqliteStore
+from toolgate.server.state.rows.callback_timer import CallbackTimer
+from toolgate.server.state.rows.callbacks import CallbackStore
+from toolgate.server.state.rows.people import BUILT_IN
+from toolgate.server.state.rows.todos import TodoStore
+from toolgate.server.state.sqlite.store import SqliteStore
 from toolgate.server.state.store import Store
-from toolgate.server.state.todos import TodoStore
 
 LONG = 1e6  # seconds: nothing that waits falls due meanwhile
 

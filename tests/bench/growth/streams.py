@@ -15,7 +15,7 @@ from toolgate.server.events.log import EventLog
 from toolgate.server.events.streams import EventStreams
 from toolgate.server.protocol.messages import encode
 from toolgate.server.state.event_rows import EventFilter
-from toolgate.server.state.key_file import KeyFile
+from toolgate.server.state.keys.file import KeyFile
 from toolgate.tools.api.event import event
 
 NEVER = 1e6  # seconds

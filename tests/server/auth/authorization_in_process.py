@@ -23,9 +23,9 @@ from toolgate.server.auth.tokens import jose
 from toolgate.server.auth.tokens.access_tokens import OwnTokens
 from toolgate.server.auth.tokens.jose import JoseKey
 from toolgate.server.auth.tokens.signing_keys import SigningKeys
-from toolgate.server.state.key_file import KeyFile
-from toolgate.server.state.sealed_state import Sealer
-from toolgate.server.state.sqlite_store import SqliteStore
+from toolgate.server.state.keys.file import KeyFile
+from toolgate.server.state.keys.sealed_state import Sealer
+from toolgate.server.state.sqlite.store import SqliteStore
 from toolgate.server.state.store import Store
 from toolgate.tools.api.context.services import Page
 from toolgate.tools.web.page import PageUnreachableError

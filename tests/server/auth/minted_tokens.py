@@ -19,9 +19,9 @@ from toolgate.server.auth.tokens.access_tokens import TYP
 from toolgate.server.auth.tokens.signing_keys import SigningKeys
 from toolgate.server.config import load
 from toolgate.server.config.secret_file import read_secret
-from toolgate.server.state import grant_rows
 from toolgate.server.state.database_url import parse_database_url
-from toolgate.server.state.sealed_state import Sealer
+from toolgate.server.state.keys.sealed_state import Sealer
+from toolgate.server.state.rows import grants as grant_rows
 from toolgate.server.state.store import Store
 from toolgate.server.state.stores import open_keys, open_store
 

@@ -28,10 +28,10 @@ from toolgate.server.auth.scopes import SENTENCES, SERVED
 from toolgate.server.auth.tokens.access_tokens import OwnTokens
 from toolgate.server.auth.tokens.signing_keys import SigningKeys
 from toolgate.server.base.budget import Budget
-from toolgate.server.state import client_rows
-from toolgate.server.state.key_file import KeyFile
-from toolgate.server.state.sealed_state import Sealer
-from toolgate.server.state.sqlite_store import SqliteStore
+from toolgate.server.state.keys.file import KeyFile
+from toolgate.server.state.keys.sealed_state import Sealer
+from toolgate.server.state.rows import clients as client_rows
+from toolgate.server.state.sqlite.store import SqliteStore
 from toolgate.server.state.store import Store
 from toolgate.tools.web.fetch import Web
 from toolgate.transports.http.requests.front import Front

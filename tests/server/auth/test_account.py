@@ -7,7 +7,7 @@ import pytest
 
 from tests.clients.chromium import confirm, people
 from tests.server.auth.sign_in_server import PASSWORD, Browser, SignInServer
-from tests.server.state.test_many_grants import add_grants
+from tests.server.state.rows.test_many_grants import add_grants
 from toolgate.transports.web.sign_in_context import name_browser
 
 NEW = "battery staple"

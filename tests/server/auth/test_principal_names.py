@@ -8,8 +8,8 @@ from toolgate.server.auth.principal_names import PrincipalNames
 from toolgate.server.auth.tokens.access_tokens import OWN_ISSUER
 from toolgate.server.base.principal import Principal
 from toolgate.server.state import tables
-from toolgate.server.state.people_rows import BUILT_IN
-from toolgate.server.state.sqlite_store import SqliteStore
+from toolgate.server.state.rows.people import BUILT_IN
+from toolgate.server.state.sqlite.store import SqliteStore
 
 
 def name_of(subject: str) -> str:

@@ -13,9 +13,9 @@ from toolgate.server.auth.tokens.access_tokens import OwnTokens
 from toolgate.server.auth.tokens.jose import InvalidTokenError
 from toolgate.server.auth.tokens.signing_keys import SigningKeys
 from toolgate.server.base.bus.bus import Bus
-from toolgate.server.state.key_file import KeyFile
-from toolgate.server.state.sealed_state import Sealer
-from toolgate.server.state.sqlite_store import SqliteStore
+from toolgate.server.state.keys.file import KeyFile
+from toolgate.server.state.keys.sealed_state import Sealer
+from toolgate.server.state.sqlite.store import SqliteStore
 
 Run = Callable[..., None]
 

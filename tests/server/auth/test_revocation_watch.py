@@ -23,7 +23,9 @@ from toolgate.server.auth.revocation_watch import RevocationWatch
 from toolgate.server.base.principal import Principal, derive_subject
 from toolgate.server.cli.commands import user
 from toolgate.server.config import load
-from toolgate.server.state import grant_rows, people_rows, tables
+from toolgate.server.state import tables
+from toolgate.server.state.rows import grants as grant_rows
+from toolgate.server.state.rows import people as people_rows
 from toolgate.tools.workspace.workspace import WorkspaceUnreachableError
 
 OFTEN = (  # the command, but for how often it looks

@@ -15,7 +15,7 @@ from tests.server.calls.test_tasks_in_process import ask, run
 from tests.server.calls.test_tasks_in_process import created as created_inside
 from tests.server.node.nodes import running_node
 from tests.servers.http_in_process import Inside, named
-from toolgate.server.state import task_rows
+from toolgate.server.state.rows import tasks as task_rows
 
 Start = Callable[..., Server]
 WOKEN = ("--wake-client", "tests", "--sandbox", "none")

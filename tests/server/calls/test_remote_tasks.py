@@ -18,7 +18,7 @@ from toolgate.server.calls.tasks import CallTask, CallTasks
 from toolgate.server.protocol.errors import InvalidParams
 from toolgate.server.protocol.notifications import Notifications, OpenSubscription
 from toolgate.server.state.replicas import ReplicaProcesses
-from toolgate.server.state.sqlite_store import SqliteStore
+from toolgate.server.state.sqlite.store import SqliteStore
 
 Run = Callable[..., None]
 QUESTION = {"method": "elicitation/create", "params": {}}

@@ -11,7 +11,7 @@ from tests.clients.raw_client import PATIENCE, STATELESS
 from tests.servers.http_in_process import Exchange, Inside, inside, named
 from tests.tools.fake_web_site import Request, site
 from toolgate.server.calls import tasks as deferrals_module
-from toolgate.server.state import task_rows as ledger_module
+from toolgate.server.state.rows import tasks as ledger_module
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.pages.local_page_reader import LocalPageReader
 

@@ -24,8 +24,8 @@ from toolgate.server.state.event_rows import (
     Position,
     SweptLogs,
 )
-from toolgate.server.state.key_file import KeyFile
-from toolgate.server.state.sqlite_store import SqliteStore
+from toolgate.server.state.keys.file import KeyFile
+from toolgate.server.state.sqlite.store import SqliteStore
 from toolgate.server.state.store import Store, Subject
 
 ALL = EventFilter("ada", "built", "{}")

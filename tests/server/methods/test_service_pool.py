@@ -12,8 +12,8 @@ from weakref import WeakValueDictionary
 import pytest
 
 from toolgate.server.methods.server import MAX_PRINCIPALS, ServicePool
-from toolgate.server.state.sqlite_store import SqliteStore
-from toolgate.server.state.working_directories import WorkingDirectories
+from toolgate.server.state.rows.working_directories import WorkingDirectories
+from toolgate.server.state.sqlite.store import SqliteStore
 from toolgate.tools.api.context.notices import Notices
 from toolgate.tools.api.context.services import CallerState, Services, Settings
 

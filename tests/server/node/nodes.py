@@ -21,7 +21,7 @@ from toolgate.server.node.gateway.placement import Placement
 from toolgate.server.node.gateway.remote_workspaces import RemoteWorkspaces
 from toolgate.server.node.pages.remote_page_reader import RemotePageReader
 from toolgate.server.node.tls.certificate_file import GATEWAY, CertificateFile
-from toolgate.server.state.sqlite_store import SqliteStore
+from toolgate.server.state.sqlite.store import SqliteStore
 from toolgate.tools.api.context.notices import Notices
 from toolgate.tools.workspace.commands import end_notice
 from toolgate.tools.workspace.output.run_record import Run, TaskEnd

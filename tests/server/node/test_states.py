@@ -16,7 +16,7 @@ from toolgate.server.config import load
 from toolgate.server.config.load import Config
 from toolgate.server.node.gateway.remote_methods import request
 from toolgate.server.state import node_rows
-from toolgate.server.state.sqlite_store import SqliteStore
+from toolgate.server.state.sqlite.store import SqliteStore
 from toolgate.server.state.store import Store
 from toolgate.server.workspaces.node_report import NodeLoad
 

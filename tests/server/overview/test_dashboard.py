@@ -17,8 +17,8 @@ from toolgate.server.overview import dashboard as overview_of
 from toolgate.server.overview.dashboard import Activity, Dashboard
 from toolgate.server.protocol.messages import Request
 from toolgate.server.protocol.session import Call, Session
-from toolgate.server.state.sqlite_store import SqliteStore
-from toolgate.server.state.todos import TodoStore
+from toolgate.server.state.rows.todos import TodoStore
+from toolgate.server.state.sqlite.store import SqliteStore
 from toolgate.server.telemetry.audit import entry as lines
 from toolgate.server.telemetry.audit.entry import AuditEntry
 from toolgate.server.telemetry.audit.log import AuditLog

@@ -10,7 +10,7 @@ from tests.server.base.bus.pairs import run_pair as run_pair
 from toolgate.server.base.bus.bus import Bus
 from toolgate.server.base.bus.memory_keys import MemoryKeys
 from toolgate.server.policy.nonces import Nonces
-from toolgate.server.state.sealed_state import LIFETIME
+from toolgate.server.state.keys.sealed_state import LIFETIME
 
 Run = Callable[..., None]
 

@@ -10,8 +10,8 @@ from toolgate.server.calls.pending_questions import PendingQuestions
 from toolgate.server.protocol.messages import Notification, Outbound
 from toolgate.server.protocol.revisions import REVISIONS
 from toolgate.server.protocol.session import Call, Session
-from toolgate.server.state.key_file import KeyFile
-from toolgate.server.state.sealed_state import Sealer
+from toolgate.server.state.keys.file import KeyFile
+from toolgate.server.state.keys.sealed_state import Sealer
 
 FIRST, BEAT = 0.25, 1.0  # seconds
 

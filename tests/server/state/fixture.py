@@ -18,23 +18,27 @@ from toolgate.server.auth.login.accounts import Accounts
 from toolgate.server.auth.tokens.signing_keys import SigningKeys
 from toolgate.server.policy.remembered_approvals import RememberedApprovals
 from toolgate.server.protocol.session import ApprovalRequest
-from toolgate.server.state import approval_rows, client_rows, grant_rows, node_rows, people_rows, tables
-from toolgate.server.state.callback_timer import CallbackTimer
-from toolgate.server.state.callbacks import CallbackStore
+from toolgate.server.state import node_rows, tables
 from toolgate.server.state.deployment import find_deployment
 from toolgate.server.state.event_rows import EventFilter, EventLimits, EventRows, Occurrence
-from toolgate.server.state.key_file import KeyFile, create_file
-from toolgate.server.state.key_table import KeyTable
-from toolgate.server.state.plans import PlanStore
-from toolgate.server.state.sealed_state import Sealer
-from toolgate.server.state.sessions import SessionDetails, SessionRecords, StoredEvent, encode_details
-from toolgate.server.state.sqlite_store import SqliteStore
+from toolgate.server.state.keys.file import KeyFile, create_file
+from toolgate.server.state.keys.sealed_state import Sealer
+from toolgate.server.state.keys.table import KeyTable
+from toolgate.server.state.rows import approvals as approval_rows
+from toolgate.server.state.rows import clients as client_rows
+from toolgate.server.state.rows import grants as grant_rows
+from toolgate.server.state.rows import people as people_rows
+from toolgate.server.state.rows.callback_timer import CallbackTimer
+from toolgate.server.state.rows.callbacks import CallbackStore
+from toolgate.server.state.rows.plans import PlanStore
+from toolgate.server.state.rows.sessions import SessionDetails, SessionRecords, StoredEvent, encode_details
+from toolgate.server.state.rows.tasks import TaskRows
+from toolgate.server.state.rows.todos import TodoStore
+from toolgate.server.state.rows.working_directories import WorkingDirectories
+from toolgate.server.state.sqlite.store import SqliteStore
 from toolgate.server.state.store import Store
 from toolgate.server.state.subscription_rows import StoredSubscription, SubscriptionRows
 from toolgate.server.state.tables import VERSION
-from toolgate.server.state.task_rows import TaskRows
-from toolgate.server.state.todos import TodoStore
-from toolgate.server.state.working_directories import WorkingDirectories
 from toolgate.server.telemetry.audit import chains
 from toolgate.server.telemetry.audit.entry import AuditEntry, AuditNote, ChainKey, format_statement
 

@@ -10,7 +10,7 @@ import pytest
 from tests.server.state.each_store import ON_EACH, ON_SQLITE, with_store
 from toolgate.server.state import tables
 from toolgate.server.state.batch import WriteBatch
-from toolgate.server.state.sessions import SessionRecords
+from toolgate.server.state.rows.sessions import SessionRecords
 from toolgate.server.state.store import StateError, Store
 
 if TYPE_CHECKING:

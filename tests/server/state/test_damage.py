@@ -28,7 +28,7 @@ from toolgate.server.cli.doctor.state_files import find_damage
 from toolgate.server.node.databases import DATABASES_FILE, KnownDatabases
 from toolgate.server.node.name import find_or_choose_name
 from toolgate.server.protocol.errors import UsageError
-from toolgate.server.state.key_file import load_or_create_key
+from toolgate.server.state.keys.file import load_or_create_key
 from toolgate.server.telemetry.metrics.token import ensure_token
 from toolgate.server.workspaces.folders import PrincipalFolders
 

@@ -11,17 +11,19 @@ from toolgate.server.auth.grants import Grants
 from toolgate.server.auth.login.accounts import Accounts
 from toolgate.server.events.log import EventLog
 from toolgate.server.policy.remembered_approvals import RememberedApprovals
-from toolgate.server.state import client_rows, grant_rows, people_rows
-from toolgate.server.state.callback_timer import CallbackTimer, serves_everyone
-from toolgate.server.state.callbacks import CallbackStore
 from toolgate.server.state.event_rows import EventFilter
-from toolgate.server.state.plans import PlanStore
+from toolgate.server.state.rows import clients as client_rows
+from toolgate.server.state.rows import grants as grant_rows
+from toolgate.server.state.rows import people as people_rows
+from toolgate.server.state.rows.callback_timer import CallbackTimer, serves_everyone
+from toolgate.server.state.rows.callbacks import CallbackStore
+from toolgate.server.state.rows.plans import PlanStore
+from toolgate.server.state.rows.sessions import SessionRecords
+from toolgate.server.state.rows.tasks import TaskRows
+from toolgate.server.state.rows.todos import TodoStore
 from toolgate.server.state.schema import metadata
-from toolgate.server.state.sessions import SessionRecords
 from toolgate.server.state.store import Store
 from toolgate.server.state.subscription_rows import SubscriptionRows
-from toolgate.server.state.task_rows import TaskRows
-from toolgate.server.state.todos import TodoStore
 
 pytestmark = ON_EACH
 

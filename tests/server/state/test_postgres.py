@@ -12,19 +12,19 @@ from typing import Any
 import pytest
 
 from tests.clients.raw_client import eventually
-from tests.server.state.test_migrate import next_migrations
+from tests.server.state.sqlite.test_upgrade import next_migrations
 from tests.servers.postgres import PASSWORD, Postgres
 from toolgate.server.auth.login.accounts import Person
 from toolgate.server.auth.login.sessions import LIFETIME, LoginSessions
 from toolgate.server.state import migrate, postgres_store, tables
 from toolgate.server.state import postgres as driver
-from toolgate.server.state.callback_timer import CallbackTimer
-from toolgate.server.state.callbacks import CallbackStore
 from toolgate.server.state.database_clock import DatabaseClock
 from toolgate.server.state.database_url import parse_database_url
 from toolgate.server.state.postgres_store import PostgresStore
+from toolgate.server.state.rows.callback_timer import CallbackTimer
+from toolgate.server.state.rows.callbacks import CallbackStore
+from toolgate.server.state.rows.todos import TodoStore
 from toolgate.server.state.store import StateError, StateVersionError
-from toolgate.server.state.todos import TodoStore
 
 NEXT = tables.VERSION + 1
 WRITER = """
@@ -32,7 +32,7 @@ import asyncio, sys
 from pathlib import Path
 from toolgate.server.state.database_url import parse_database_url
 from toolgate.server.state.stores import open_store
-from toolgate.server.state.todos import TodoStore
+from toolgate.server.state.rows.todos import TodoStore
 
 async def main():
     todos = TodoStore(open_store(Path("/"), parse_database_url(sys.argv[1])), "a", "")

@@ -10,14 +10,17 @@ import pytest
 from tests.server.state.each_store import ON_EACH, open_store
 from toolgate.server.auth.login.accounts import Accounts, SignInError
 from toolgate.server.auth.tokens.signing_keys import SigningKeys
-from toolgate.server.state import grant_rows, key_rows, people_rows, tables
-from toolgate.server.state.callback_timer import CallbackTimer, serves_everyone
-from toolgate.server.state.callbacks import CallbackStore
-from toolgate.server.state.due_callbacks import DueCallbacks
-from toolgate.server.state.key_file import KeyFile
-from toolgate.server.state.sealed_state import Sealer
+from toolgate.server.state import tables
+from toolgate.server.state.keys import rows as key_rows
+from toolgate.server.state.keys.file import KeyFile
+from toolgate.server.state.keys.sealed_state import Sealer
+from toolgate.server.state.rows import grants as grant_rows
+from toolgate.server.state.rows import people as people_rows
+from toolgate.server.state.rows.callback_timer import CallbackTimer, serves_everyone
+from toolgate.server.state.rows.callbacks import CallbackStore
+from toolgate.server.state.rows.due_callbacks import DueCallbacks
+from toolgate.server.state.rows.tasks import TaskRows
 from toolgate.server.state.store import Store
-from toolgate.server.state.task_rows import TaskRows
 
 pytestmark = ON_EACH
 NOW = 1_000_000.0

@@ -22,15 +22,15 @@ from toolgate.server.base.bus.bus import Bus
 from toolgate.server.base.bus.open_bus import open_bus
 from toolgate.server.base.bus.settings import BusSettings, LeaseTimes
 from toolgate.server.state import postgres as driver
-from toolgate.server.state.callback_timer import CallbackTimer, Firing, serves_everyone
-from toolgate.server.state.callbacks import CallbackStore
 from toolgate.server.state.database_url import parse_database_url
-from toolgate.server.state.due_callbacks import DueCallbacks
 from toolgate.server.state.replica_lock import ReplicaLock
 from toolgate.server.state.replicas import ReplicaProcesses
+from toolgate.server.state.rows.callback_timer import CallbackTimer, Firing, serves_everyone
+from toolgate.server.state.rows.callbacks import CallbackStore
+from toolgate.server.state.rows.due_callbacks import DueCallbacks
+from toolgate.server.state.rows.tasks import TaskRows
 from toolgate.server.state.store import StateError, Store
 from toolgate.server.state.stores import open_store
-from toolgate.server.state.task_rows import TaskRows
 
 NOW = 1_000_000.0
 

@@ -19,9 +19,9 @@ from toolgate.server.auth.tokens.access_tokens import OWN_ISSUER
 from toolgate.server.base.principal import Principal, derive_subject
 from toolgate.server.config import load
 from toolgate.server.protocol.session import Session
-from toolgate.server.state import grant_rows
-from toolgate.server.state.people_rows import BUILT_IN
-from toolgate.server.state.sqlite_store import SqliteStore
+from toolgate.server.state.rows import grants as grant_rows
+from toolgate.server.state.rows.people import BUILT_IN
+from toolgate.server.state.sqlite.store import SqliteStore
 from toolgate.server.workspaces import archive as packing
 from toolgate.server.workspaces.folders import PrincipalFolders
 from toolgate.server.workspaces.last_used import LastUsed

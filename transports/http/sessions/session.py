@@ -18,7 +18,13 @@ from toolgate.server.protocol.interruption import RequestIds, interrupted_answer
 from toolgate.server.protocol.messages import Outbound
 from toolgate.server.protocol.revisions import WITH_SESSION
 from toolgate.server.protocol.session import Session
-from toolgate.server.state.sessions import ResumedSession, SessionDetails, SessionRecords, StoredEvent, encode_details
+from toolgate.server.state.rows.sessions import (
+    ResumedSession,
+    SessionDetails,
+    SessionRecords,
+    StoredEvent,
+    encode_details,
+)
 from toolgate.server.state.store import StateError
 from toolgate.transports.http.sessions.event_ids import StreamName, StreamNames
 from toolgate.transports.http.sessions.event_stream import ANSWER_MARK, EventStream

@@ -17,7 +17,7 @@ from toolgate.server.base.principal import GrantKey, Principal
 from toolgate.server.protocol.messages import Inbound
 from toolgate.server.protocol.revisions import WITH_SESSION
 from toolgate.server.protocol.session import Session, hash_key
-from toolgate.server.state.sessions import SessionRecords, StoredEvent, StoredSession
+from toolgate.server.state.rows.sessions import SessionRecords, StoredEvent, StoredSession
 from toolgate.server.state.store import StateError
 from toolgate.transports.http.sessions.event_stream import EventStream
 from toolgate.transports.http.sessions.session import HttpSession

@@ -22,8 +22,8 @@ from toolgate.server.auth.oauth_server.responses import ErrorPage, Redirect
 from toolgate.server.auth.oauth_server.service import ALL_REGISTRATIONS, REGISTRATIONS
 from toolgate.server.auth.tokens import jose
 from toolgate.server.protocol.errors import UsageError
-from toolgate.server.state.client_rows import UNAPPROVED_LIFETIME, UNUSED_LIFETIME
-from toolgate.server.state.grant_rows import hash_secret
+from toolgate.server.state.rows.clients import UNAPPROVED_LIFETIME, UNUSED_LIFETIME
+from toolgate.server.state.rows.grants import hash_secret
 from toolgate.tools.api.context.services import Page
 from toolgate.tools.web.fetch import Web
 

@@ -12,7 +12,7 @@ from tests.server.auth.authorization_in_process import basic
 from tests.server.auth.hostile.target import FORM
 from tests.server.auth.sign_in_server import DOCUMENT, Browser, SignInServer, sign_in_server
 from toolgate.server.auth.login.accounts import Accounts, SignInError
-from toolgate.server.state.sqlite_store import SqliteStore
+from toolgate.server.state.sqlite.store import SqliteStore
 
 MOST = 0.5  # seconds of processor time, the test's own too; a name took 4 and more
 # Marks of two classes, which Unicode's canonical order mixes: to sort n of them takes n * n steps

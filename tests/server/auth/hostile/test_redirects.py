@@ -9,7 +9,7 @@ import pytest
 
 from tests.server.auth.hostile.target import BACK, LOOP, QUERY, Target, runs_nothing_foreign, shut_out, told
 from tests.server.auth.sign_in_server import PageAnswer
-from toolgate.server.state import client_rows
+from toolgate.server.state.rows import clients as client_rows
 
 # Not one of them is what the client registered, though many a parser thinks so.
 VARIANTS = {

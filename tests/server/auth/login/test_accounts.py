@@ -26,8 +26,8 @@ from toolgate.server.auth.login.throttle import (
     Throttle,
     ThrottledError,
 )
-from toolgate.server.state import people_rows
-from toolgate.server.state.sqlite_store import SqliteStore
+from toolgate.server.state.rows import people as people_rows
+from toolgate.server.state.sqlite.store import SqliteStore
 from toolgate.server.state.store import Store
 
 GOOD = "correct horse"

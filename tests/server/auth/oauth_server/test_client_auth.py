@@ -9,7 +9,7 @@ import pytest
 from tests.server.auth.authorization_in_process import basic
 from tests.server.auth.sign_in_server import PageAnswer, SignInServer, sign_in_server
 from toolgate.server.auth.clients.model import CLIENT_CREDENTIALS, OAuthClient
-from toolgate.server.state.grant_rows import hash_secret
+from toolgate.server.state.rows.grants import hash_secret
 
 SECRET = "sixteen letters!"
 ENDPOINTS = {"/token": {"grant_type": CLIENT_CREDENTIALS}, "/revoke": {"token": "x"}, "/introspect": {"token": "x"}}

@@ -28,8 +28,8 @@ from toolgate.server.auth.oauth_server.client_auth import ASSERTION, LONGEST
 from toolgate.server.auth.tokens import jose
 from toolgate.server.auth.tokens.jose import JoseKey
 from toolgate.server.base.principal import derive_subject
-from toolgate.server.state.client_rows import UNAPPROVED_LIFETIME
-from toolgate.server.state.grant_rows import hash_secret
+from toolgate.server.state.rows.clients import UNAPPROVED_LIFETIME
+from toolgate.server.state.rows.grants import hash_secret
 
 DOCUMENT = "https://app.example/oauth/client.json"
 JWKS = "https://app.example/oauth/jwks.json"

@@ -30,8 +30,10 @@ from toolgate.server.auth.oauth_server.server import MAX_CLIENT_TOKENS, MAX_TOKE
 from toolgate.server.auth.tokens.access_tokens import LIFETIME, OWN_ISSUER, hash_token
 from toolgate.server.auth.tokens.jose import InvalidTokenError
 from toolgate.server.base.principal import Principal, derive_subject
-from toolgate.server.state import grant_rows, people_rows, tables
-from toolgate.server.state.grant_rows import KEEP_REDEEMED, hash_secret
+from toolgate.server.state import tables
+from toolgate.server.state.rows import grants as grant_rows
+from toolgate.server.state.rows import people as people_rows
+from toolgate.server.state.rows.grants import KEEP_REDEEMED, hash_secret
 
 
 def test_tk_04_tk_07_a_refresh_token_is_replaced_at_each_use(tmp_path: Path) -> None:

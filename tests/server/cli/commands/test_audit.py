@@ -18,8 +18,9 @@ from tests.server.cli.commands.test_user_and_client import PASSWORD
 from tests.server.cli.test_cli import run
 from toolgate.server.auth.scopes import SERVED
 from toolgate.server.base.principal import derive_subject
-from toolgate.server.state import grant_rows, people_rows
-from toolgate.server.state.sqlite_store import SqliteStore
+from toolgate.server.state.rows import grants as grant_rows
+from toolgate.server.state.rows import people as people_rows
+from toolgate.server.state.sqlite.store import SqliteStore
 from toolgate.server.telemetry.audit.entry import AuditEntry, format_time
 from toolgate.server.telemetry.audit.log import AuditLog
 

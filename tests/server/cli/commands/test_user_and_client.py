@@ -23,8 +23,8 @@ from tests.server.cli.test_cli import run
 from toolgate.server.base.principal import derive_subject
 from toolgate.server.config import load
 from toolgate.server.config.options import OPTIONS
-from toolgate.server.state import grant_rows
-from toolgate.server.state.sqlite_store import SqliteStore
+from toolgate.server.state.rows import grants as grant_rows
+from toolgate.server.state.sqlite.store import SqliteStore
 
 PASSWORD = "correct horse"
 BACK = "http://127.0.0.1:5000/back"

@@ -26,7 +26,8 @@ from toolgate.server.cli.doctor.report import CheckError
 from toolgate.server.cli.mcp_client.http import bearer_headers
 from toolgate.server.config import load
 from toolgate.server.protocol.errors import UsageError
-from toolgate.server.state import sqlite_store, tables
+from toolgate.server.state import tables
+from toolgate.server.state.sqlite import store as sqlite_store
 
 NO_BROWSER = ("doctor", "--browser", "none")  # starting one takes most of the time
 LOCAL = ("--registration", "dynamic")  # no client's document is fetched then

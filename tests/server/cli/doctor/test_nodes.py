@@ -27,7 +27,7 @@ from toolgate.server.config.node_address import NodeAddress, name_socket
 from toolgate.server.node.messages import Welcome
 from toolgate.server.node.tls.certificate_file import GATEWAY, CertificateFile
 from toolgate.server.state import node_rows
-from toolgate.server.state.sqlite_store import SqliteStore
+from toolgate.server.state.sqlite.store import SqliteStore
 from toolgate.server.workspaces.node_report import NodeLoad
 
 QUIET = ("doctor", "--registration", "dynamic", "-t", "--auth", "none", "--port", "0")

@@ -25,7 +25,7 @@ from toolgate.server.config import load
 from toolgate.server.config.secret_file import read_secret
 from toolgate.server.state import tables
 from toolgate.server.state.database_url import parse_database_url
-from toolgate.server.state.key_table import KeyTable
+from toolgate.server.state.keys.table import KeyTable
 from toolgate.server.state.postgres_description import DatabaseDescription
 from toolgate.server.state.stores import open_store
 

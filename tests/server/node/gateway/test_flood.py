@@ -18,7 +18,7 @@ from toolgate.server.config.node_address import NodeAddress
 from toolgate.server.node import messages
 from toolgate.server.node.gateway import link, message_bounds, waiting_requests
 from toolgate.server.node.gateway.remote_workspaces import RemoteWorkspaces
-from toolgate.server.state.sqlite_store import SqliteStore
+from toolgate.server.state.sqlite.store import SqliteStore
 from toolgate.tools.api.context.notices import Notices
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.workspace.commands import end_notice

@@ -21,7 +21,7 @@ from toolgate.server.node.gateway.placement import Placement
 from toolgate.server.node.gateway.remote_workspace import NodeWorkspace, RemoteFile
 from toolgate.server.node.gateway.remote_workspaces import RemoteWorkspaces
 from toolgate.server.node.messages import Welcome
-from toolgate.server.state.sqlite_store import SqliteStore
+from toolgate.server.state.sqlite.store import SqliteStore
 from toolgate.server.state.store import Store
 from toolgate.tools.api.errors import ToolError
 

@@ -26,7 +26,7 @@ from toolgate.server.node.messages import Answer, TaskEnded, Welcome
 from toolgate.server.node.name import NAME_FILE, find_or_choose_name
 from toolgate.server.protocol.errors import UsageError
 from toolgate.server.state import node_rows
-from toolgate.server.state.sqlite_store import SqliteStore
+from toolgate.server.state.sqlite.store import SqliteStore
 from toolgate.server.state.store import Store
 from toolgate.server.workspaces.workspaces import Workspaces
 from toolgate.tools.api.errors import ToolError

@@ -30,15 +30,16 @@ from tests.server.cli.commands.test_user_and_client import (
     registered,
 )
 from tests.server.cli.test_cli import run
-from tests.server.state.test_migrate import made, of_the_next_version, rows, tasks, version
+from tests.server.state.sqlite.test_upgrade import made, of_the_next_version, rows, tasks, version
 from toolgate.server.base.progress import TerminalProgress
 from toolgate.server.cli.commands import backup
 from toolgate.server.config import load
-from toolgate.server.state import lock, snapshot
+from toolgate.server.state import lock
 from toolgate.server.state.backup import manifest as contents
 from toolgate.server.state.backup import read, restore, write
 from toolgate.server.state.backup.manifest import BackupError
-from toolgate.server.state.sqlite_store import SqliteStore
+from toolgate.server.state.sqlite import snapshot
+from toolgate.server.state.sqlite.store import SqliteStore
 from toolgate.server.state.store import StateError
 from toolgate.server.state.tables import VERSION
 from toolgate.server.workspaces import archive as packing

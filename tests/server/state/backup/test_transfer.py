@@ -14,11 +14,11 @@ from tests.server.state.backup.test_backup import lasting
 from tests.servers.postgres import Postgres
 from toolgate.server.state import tables
 from toolgate.server.state.database_url import parse_database_url
-from toolgate.server.state.plans import ACTIVE_FLAG, EXISTS_FLAG
-from toolgate.server.state.sqlite_store import SqliteStore
+from toolgate.server.state.rows.plans import ACTIVE_FLAG, EXISTS_FLAG
+from toolgate.server.state.rows.todos import TodoStore
+from toolgate.server.state.sqlite.store import SqliteStore
 from toolgate.server.state.store import Store
 from toolgate.server.state.stores import open_store
-from toolgate.server.state.todos import TodoStore
 
 Toolgate = Callable[..., str]
 

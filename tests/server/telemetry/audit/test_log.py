@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.clients.raw_client import PATIENCE
-from toolgate.server.state import key_file
+from toolgate.server.state.keys import file as key_file
 from toolgate.server.telemetry.audit import reader
 from toolgate.server.telemetry.audit.checker import AuditVerdict
 from toolgate.server.telemetry.audit.entry import HEAD_LENGTH, AuditEntry, ChainKey

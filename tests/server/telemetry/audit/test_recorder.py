@@ -22,7 +22,7 @@ from toolgate.server.auth.scopes import READ, SERVED
 from toolgate.server.base.principal import Principal
 from toolgate.server.calls.observers import CallEnd
 from toolgate.server.protocol.session import Call, Session
-from toolgate.server.state import key_file
+from toolgate.server.state.keys import file as key_file
 from toolgate.server.telemetry.audit import reader
 from toolgate.server.telemetry.audit.recorder import create_recorder
 from toolgate.server.telemetry.audit.redaction import MAX_BYTES, REDACTED, redact, redact_text

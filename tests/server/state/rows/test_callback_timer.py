@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from tests.server.state.each_store import ON_EACH, ON_SQLITE, database_url, open_store
-from toolgate.server.state import callback_timer as clock_module
-from toolgate.server.state.callback_timer import PENDING, CallbackTimer, Firing
-from toolgate.server.state.callbacks import CallbackStore
+from toolgate.server.state.rows import callback_timer as clock_module
+from toolgate.server.state.rows.callback_timer import PENDING, CallbackTimer, Firing
+from toolgate.server.state.rows.callbacks import CallbackStore
 from toolgate.server.state.store import StateError
 from toolgate.tools.api.context.services import Callback
 
@@ -21,8 +21,8 @@ pytestmark = ON_EACH
 SETTER = """
 import asyncio, sys
 from pathlib import Path
-from toolgate.server.state.callback_timer import CallbackTimer
-from toolgate.server.state.callbacks import CallbackStore
+from toolgate.server.state.rows.callback_timer import CallbackTimer
+from toolgate.server.state.rows.callbacks import CallbackStore
 from toolgate.server.state.database_url import parse_database_url
 from toolgate.server.state.stores import open_store
 

@@ -9,10 +9,10 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
-from toolgate.server.state.due_callbacks import PENDING as PENDING
-from toolgate.server.state.due_callbacks import DueCallbacks, RecordFiring
-from toolgate.server.state.due_callbacks import Firing as Firing
 from toolgate.server.state.live_processes import LiveProcesses
+from toolgate.server.state.rows.due_callbacks import PENDING as PENDING
+from toolgate.server.state.rows.due_callbacks import DueCallbacks, RecordFiring
+from toolgate.server.state.rows.due_callbacks import Firing as Firing
 from toolgate.server.state.store import StateError, Store
 
 MAX_PAUSE = 60.0  # seconds at most between two runs: to see a clock jump, the end of a suspension, or a dead owner

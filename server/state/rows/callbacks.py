@@ -1,11 +1,11 @@
-"""Store a principal's callbacks, in eight slots. server/state/callback_timer.py fires them."""
+"""Store a principal's callbacks, in eight slots. server/state/rows/callback_timer.py fires them."""
 
 import asyncio
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from toolgate.server.state import tables
-from toolgate.server.state.callback_timer import MAX_PAUSE, PENDING, CallbackTimer
+from toolgate.server.state.rows.callback_timer import MAX_PAUSE, PENDING, CallbackTimer
 from toolgate.server.state.store import Store
 from toolgate.tools.api.context.services import Callback, FiredCallback
 

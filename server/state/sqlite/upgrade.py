@@ -16,9 +16,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from toolgate.server.state import migrate, snapshot
+from toolgate.server.state import migrate
 from toolgate.server.state.errors import StateError
-from toolgate.server.state.sqlite import connect, describe_error, disconnect, error_name, version_of
+from toolgate.server.state.sqlite import snapshot
+from toolgate.server.state.sqlite.database import connect, describe_error, disconnect, error_name, version_of
 from toolgate.server.state.tables import VERSION
 from toolgate.tools.workspace.files.state_file import open_or_replace
 

@@ -18,20 +18,22 @@ from sqlalchemy import event
 from tests.clients.raw_client import eventually
 from tests.server.cli.test_cli import run
 from tests.server.state import fixture
-from toolgate.server.state import grant_rows, migrate, people_rows, tables, upgrade
-from toolgate.server.state import sqlite_store as store_module
-from toolgate.server.state.callback_timer import CallbackTimer
-from toolgate.server.state.callbacks import CallbackStore
-from toolgate.server.state.plans import PlanStore
-from toolgate.server.state.sqlite import connect, disconnect
-from toolgate.server.state.sqlite_store import SqliteStore
+from toolgate.server.state import migrate, tables
+from toolgate.server.state.rows import grants as grant_rows
+from toolgate.server.state.rows import people as people_rows
+from toolgate.server.state.rows.callback_timer import CallbackTimer
+from toolgate.server.state.rows.callbacks import CallbackStore
+from toolgate.server.state.rows.plans import PlanStore
+from toolgate.server.state.rows.todos import TodoStore
+from toolgate.server.state.sqlite import store as store_module
+from toolgate.server.state.sqlite import upgrade
+from toolgate.server.state.sqlite.database import connect, disconnect
+from toolgate.server.state.sqlite.store import SqliteStore
 from toolgate.server.state.store import StateError, StateVersionError, Store
 from toolgate.server.state.tables import OLDEST, VERSION
-from toolgate.server.state.todos import TodoStore
 
-FIXTURES = (
-    Path(__file__).parent / "fixtures"
-)  # databases of the oldest and the present version, with rows in all tables
+# databases of the oldest and the present version, with rows in all tables
+FIXTURES = Path(__file__).parents[1] / "fixtures"
 Rows = dict[str, list[dict[str, Any]]]
 
 
@@ -381,7 +383,7 @@ def test_a_newer_state_is_refused_as_a_wrong_command_line_is(tmp_path: Path, wor
 ORDINARY = """
 import asyncio, sys
 from pathlib import Path
-from toolgate.server.state.sqlite_store import SqliteStore
+from toolgate.server.state.sqlite.store import SqliteStore
 from toolgate.server.state.store import Store
 
 async def main():

@@ -9,7 +9,7 @@ from typing import Any
 
 from toolgate.server.state import tables
 from toolgate.server.state.errors import StateError
-from toolgate.server.state.sqlite import open_read_only, require_files
+from toolgate.server.state.sqlite.database import open_read_only, require_files
 
 
 def list_keys(connection: "tables.Connection") -> list[Any]:

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from toolgate.server.state import tables
-from toolgate.server.state.people_rows import BUILT_IN, MAX_VALUES
+from toolgate.server.state.rows.people import BUILT_IN, MAX_VALUES
 
 CLOCK_SLACK = 60.0  # seconds by which the clocks of servers on one state differ at most
 KEEP_CODES = 86_400.0  # seconds a code is kept after its end, so that its replay is noticed

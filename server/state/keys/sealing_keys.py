@@ -3,11 +3,12 @@
 from pathlib import Path
 from typing import Protocol
 
-from toolgate.server.state import key_file, tables
+from toolgate.server.state import tables
 from toolgate.server.state.errors import StateError
-from toolgate.server.state.key_check import settle_keys
-from toolgate.server.state.key_file import KeyFile
-from toolgate.server.state.sealed_state import SealingKey
+from toolgate.server.state.keys import file as key_file
+from toolgate.server.state.keys.check import settle_keys
+from toolgate.server.state.keys.file import KeyFile
+from toolgate.server.state.keys.sealed_state import SealingKey
 from toolgate.server.state.store import Store
 
 SEALED = "the keys in PostgreSQL are sealed: give the --secret of its servers"

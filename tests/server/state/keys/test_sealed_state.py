@@ -12,10 +12,10 @@ import pytest
 from toolgate.server.auth.oauth_server.consent_requests import ConsentRequests
 from toolgate.server.cli.commands import oauth_client
 from toolgate.server.protocol.errors import InvalidParams
-from toolgate.server.state import key_file
-from toolgate.server.state.key_file import KeyFile
-from toolgate.server.state.sealed_state import LIFETIME, MAX_STATE, Sealer
-from toolgate.server.state.sealing_keys import KeyFolder
+from toolgate.server.state.keys import file as key_file
+from toolgate.server.state.keys.file import KeyFile
+from toolgate.server.state.keys.sealed_state import LIFETIME, MAX_STATE, Sealer
+from toolgate.server.state.keys.sealing_keys import KeyFolder
 
 ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 

@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from toolgate.server.protocol.state_budget import current_budget
 from toolgate.server.state.commit_gate import UNCHANGED, CommitGate
-from toolgate.server.state.db_thread import DatabaseThread
 from toolgate.server.state.errors import StateError, newer_state_error, older_state_error, state_silent_error
 from toolgate.server.state.live_processes import ProcessRegistry
-from toolgate.server.state.sqlite import (
+from toolgate.server.state.sqlite.database import (
     compatible_since_of_raw,
     connect,
     describe_error,
@@ -30,6 +29,7 @@ from toolgate.server.state.sqlite import (
     require_files,
     version_of_raw,
 )
+from toolgate.server.state.sqlite.db_thread import DatabaseThread
 from toolgate.server.state.store import Subject, make_private_folder
 from toolgate.server.state.tables import OLDEST, VERSION
 from toolgate.tools.workspace.files.state_file import remove_entry
@@ -264,7 +264,7 @@ class SqliteStore:
         return connection
 
     def _upgrade(self) -> None:
-        from toolgate.server.state import upgrade  # start-up, and then it imports Alembic
+        from toolgate.server.state.sqlite import upgrade  # start-up, and then it imports Alembic
 
         try:
             upgrade.upgrade_database(self.path)

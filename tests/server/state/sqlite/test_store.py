@@ -16,18 +16,18 @@ from typing import Any
 import pytest
 
 from toolgate.server.protocol.state_budget import start_budget
-from toolgate.server.state import sqlite_store as store_module
 from toolgate.server.state import tables
-from toolgate.server.state.sqlite_store import SqliteStore
+from toolgate.server.state.rows.todos import TodoStore
+from toolgate.server.state.sqlite import store as store_module
+from toolgate.server.state.sqlite.store import SqliteStore
 from toolgate.server.state.store import StateError, Store
-from toolgate.server.state.todos import TodoStore
 
 WRITER = """
 import asyncio, sys
 from pathlib import Path
-from toolgate.server.state.sqlite_store import SqliteStore
+from toolgate.server.state.sqlite.store import SqliteStore
 from toolgate.server.state.store import StateError, Store
-from toolgate.server.state.todos import TodoStore
+from toolgate.server.state.rows.todos import TodoStore
 
 async def main(folder, principal, count):
     store = SqliteStore(Path(folder))
@@ -111,7 +111,7 @@ def test_the_state_is_its_owners_alone(tmp_path: Path) -> None:
 def test_importing_the_state_imports_no_database() -> None:
     modules = ["store", "tables", "todos", "plans", "callbacks", "live_processes"]
     lines = [f"import toolgate.server.state.{module}" for module in modules]
-    lines += ["import toolgate.server.state.callback_timer, toolgate.server.base.watch, sys"]
+    lines += ["import toolgate.server.state.rows.callback_timer, toolgate.server.base.watch, sys"]
     lines += ["print([name for name in ('sqlalchemy', 'sqlite3', 'watchfiles', 'yaml') if name in sys.modules])"]
     out = subprocess.run([sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, timeout=60)
     assert out.stdout.strip() == "[]", out.stderr
@@ -192,9 +192,9 @@ sys.stdin.read()
 CLOSER = """
 import asyncio, sys, time
 from pathlib import Path
-from toolgate.server.state.sqlite_store import SqliteStore
+from toolgate.server.state.sqlite.store import SqliteStore
 from toolgate.server.state.store import StateError, Store
-from toolgate.server.state.todos import TodoStore
+from toolgate.server.state.rows.todos import TodoStore
 
 async def main():
     store = SqliteStore(Path(sys.argv[1]))
@@ -403,8 +403,8 @@ class SlowFinder:
 
 sys.meta_path.insert(0, SlowFinder())
 from toolgate.server.protocol.state_budget import enter_call
-from toolgate.server.state.sqlite_store import SqliteStore
-from toolgate.server.state.todos import TodoStore
+from toolgate.server.state.sqlite.store import SqliteStore
+from toolgate.server.state.rows.todos import TodoStore
 
 async def main():
     store = SqliteStore(Path(sys.argv[1]))

@@ -11,10 +11,11 @@ from tests.server.state.each_store import ON_EACH, open_store
 from toolgate.server.auth.tokens.signing_keys import SigningKeys
 from toolgate.server.cli.commands import oauth_client
 from toolgate.server.protocol.errors import InvalidParams
-from toolgate.server.state import key_table, tables
-from toolgate.server.state.key_table import ANNOUNCE, NAMES, KeyTable
-from toolgate.server.state.sealed_state import LIFETIME, Sealer
-from toolgate.server.state.sealing_keys import KeyFolder
+from toolgate.server.state import tables
+from toolgate.server.state.keys import table as key_table
+from toolgate.server.state.keys.sealed_state import LIFETIME, Sealer
+from toolgate.server.state.keys.sealing_keys import KeyFolder
+from toolgate.server.state.keys.table import ANNOUNCE, NAMES, KeyTable
 from toolgate.server.state.store import StateError, Store
 
 pytestmark = ON_EACH

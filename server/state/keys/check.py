@@ -5,8 +5,8 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from toolgate.server.state import key_file
 from toolgate.server.state.errors import StateError
+from toolgate.server.state.keys import file as key_file
 from toolgate.tools.workspace.files.state_file import remove_entry
 
 # what a new key costs, by the name of the file

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from tests.server.state.each_store import ON_EACH, ON_SQLITE, open_store, with_store
-from toolgate.server.state import todos as tasks_module
-from toolgate.server.state.plans import ACTIVE_FLAG, EXISTS_FLAG, PlanStore
+from toolgate.server.state.rows import todos as tasks_module
+from toolgate.server.state.rows.plans import ACTIVE_FLAG, EXISTS_FLAG, PlanStore
+from toolgate.server.state.rows.todos import TodoStore
 from toolgate.server.state.store import Store
-from toolgate.server.state.todos import TodoStore
 from toolgate.tools import ToolError
 from toolgate.tools.api.context.services import PlanState, Todo, TodoStep
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.server.state.each_store import ON_EACH, ON_SQLITE, open_store
 from toolgate.server.calls.tasks import LIFETIME, CallTask, CallTasks
-from toolgate.server.state import task_rows as ledger_module
+from toolgate.server.state.rows import tasks as ledger_module
 from toolgate.server.state.store import StateError, Store
 from toolgate.tools import ToolError
 

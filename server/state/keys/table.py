@@ -13,9 +13,10 @@ from typing import Any
 import msgspec
 
 from toolgate.server.protocol.errors import InvalidParams
-from toolgate.server.state import key_file, tables
+from toolgate.server.state import tables
 from toolgate.server.state.errors import StateError
-from toolgate.server.state.sealed_state import Sealer
+from toolgate.server.state.keys import file as key_file
+from toolgate.server.state.keys.sealed_state import Sealer
 from toolgate.server.state.store import Store
 
 NAMES = ("audit-chains", "event-cursor", "event-secrets", "questions", "request-state", "signing")

@@ -18,7 +18,7 @@ from msgspec import Meta
 from toolgate.server.state import tables
 from toolgate.server.state.batch import WriteBatch
 from toolgate.server.state.live_processes import LiveProcesses
-from toolgate.server.state.sqlite import describe_error
+from toolgate.server.state.sqlite.database import describe_error
 from toolgate.server.state.store import StateError, Store
 from toolgate.tools.api.context.services import PlanState
 from toolgate.tools.api.text.json_text import JsonError, decode_json
