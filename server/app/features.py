@@ -1,4 +1,4 @@
-"""List the features: what only some operators turn on. The core knows nothing of them but this list.
+"""Build the features that are on. All that the core knows of them is the list in `config/feature_rows.py`.
 
 A feature fills slots of `AppHost` and adds to its lists. One is imported only if its option is given, so a server over
 stdio starts as fast as without it.
@@ -8,13 +8,10 @@ import pkgutil
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
-import msgspec
-
 from toolgate.server.app.host import AppHost
+from toolgate.server.config.feature_rows import FEATURES, ROOM, FeatureRow
 from toolgate.server.config.load import Config
 from toolgate.server.state.store import Store
-
-ROOM = "toolgate.server.features"
 
 
 class Feature(Protocol):
@@ -33,28 +30,12 @@ class Feature(Protocol):
         ...
 
 
-class FeatureRow(msgspec.Struct, frozen=True):
-    """A feature is on if one of the options `switches` (their keys) has a value. `feature` is `module:Class` below
-    `ROOM`, and `check` `module:function`, which raises UsageError for options that do not fit the feature."""
-
-    switches: tuple[str, ...]
-    feature: str
-    check: str = ""
-
-
-FEATURES = (
-    FeatureRow(("database", "secret"), "postgres.feature:PostgresFeature"),
-    FeatureRow(("redis",), "replicas.feature:ReplicasFeature"),
-    FeatureRow(("node",), "nodes.feature:NodesFeature", "nodes.options:check_node_options"),
-)
-
-
 def build_host(config: Config, *, upgrades: bool = True, within: float | None = None) -> tuple[AppHost, list[Feature]]:
     """Return the parts of the server that the options name, not made yet, and the features that are on. A command that
     reads the state makes these as the server does. `upgrades` and `within` are as in `AppHost`.
     """
     host = AppHost(config, upgrades=upgrades, within=within)
-    features: list[Feature] = [pkgutil.resolve_name(f"{ROOM}.{row.feature}")() for row in _list_rows(config)]
+    features: list[Feature] = [pkgutil.resolve_name(f"{ROOM}.{row.feature}")() for row in list_rows(config)]
     for feature in features:
         feature.build(host)
     return host, features
@@ -68,11 +49,12 @@ def open_store(config: Config, *, upgrades: bool = True) -> Store:
 
 def check_options(config: Config) -> None:
     """Raise UsageError for options that a feature refuses."""
-    for row in _list_rows(config):
+    for row in list_rows(config):
         if row.check:
             pkgutil.resolve_name(f"{ROOM}.{row.check}")(config)
 
 
-def _list_rows(config: Config) -> list[FeatureRow]:
+def list_rows(config: Config) -> list[FeatureRow]:
     """Return the rows of the features that the options turn on, in their order."""
-    return [row for row in FEATURES if any(getattr(config, switch) for switch in row.switches)]
+    rows = [row for row in FEATURES if config.is_remote or not row.is_http_only]
+    return [row for row in rows if any(getattr(config, switch) for switch in row.switches)]

@@ -167,6 +167,7 @@ class AppHost:
             lambda: scopes.list_served_scopes(self.server().registry),
             self.web(),
             bus,
+            is_shared=self.is_shared,
         )
         self._authorization = opened.authorization
         return opened

@@ -10,7 +10,6 @@ from toolgate.server.telemetry.metrics.token import read_token
 
 def check_http(config: Config) -> None:
     """Raise UsageError for options that can't be served, and for those that would give strangers a shell."""
-    _check_replicas(config)
     if config.metrics_token is not None:
         read_token(config.metrics_token)
     if config.auth != "none":
@@ -32,16 +31,4 @@ def check_http(config: Config) -> None:
         raise UsageError(
             "--sandbox none: commands have all the server's permissions; beyond localhost, confirm it with "
             "--accept-unsandboxed"
-        )
-
-
-def _check_replicas(config: Config) -> None:
-    if config.redis is None:
-        return
-    if config.database is None:
-        raise UsageError("--redis needs --database: servers that share sessions must share the rest of the state, too")
-    if not config.node:
-        raise UsageError(
-            "--redis needs --node: with commands in the servers, each person would have one sandbox and one set of "
-            "background tasks per server"
         )

@@ -56,14 +56,17 @@ def open_access(
     served: Callable[[], Sequence[str]],
     web: Web,
     bus: Bus,
+    *,
+    is_shared: bool = False,
 ) -> Access:
-    """Build access to the server at `public_url`; `served()` returns the scopes there are. Raises UsageError."""
+    """Build access to the server at `public_url`; `served()` returns the scopes there are. `is_shared`: other servers
+    answer for this one, and guesses count at all of them. Raises UsageError."""
     own = config.auth == "oauth"
     paths = [row.path for row in config.transports]
     issuer: str = public_url if own else config.auth
     resource = ProtectedResource(public_url, issuer, served, name=config.name, paths=paths)
     return (
-        _own(config, resource, sealing_keys, store, served, web, bus)
+        _own(config, resource, sealing_keys, store, served, web, bus, bus.keys if is_shared else None)
         if own
         else _outside(resource, config.allow_private)
     )
@@ -77,11 +80,11 @@ def _own(
     served: Callable[[], Sequence[str]],
     web: Web,
     bus: Bus,
+    shared_keys: Keys | None,
 ) -> Access:
     keys = SigningKeys(store, Sealer(sealing_keys.find("signing"), None))
     tokens = OwnTokens(resource.issuer, resource.audience, keys, partial(list_denied_tokens, store), now=store.now)
     known = clients_file.read_clients(config.clients) if config.clients is not None else {}
-    shared_keys = bus.keys if config.redis is not None else None
     ways = _sign_in(config, resource.issuer, store, web, shared_keys)
     if resource.issuer.startswith("https:") and is_loopback(config.host) and not ways.proxies:
         log.warning(

@@ -18,7 +18,8 @@ import msgspec
 from toolgate.server.base.text import describe_os_error, show_bytes, suggest
 from toolgate.server.config.login_shell import find_login_shell
 from toolgate.server.config.node_address import NodeAddress
-from toolgate.server.config.options import CONFIG, OPTIONS, Option
+from toolgate.server.config.option import CONFIG, Option
+from toolgate.server.config.options import OPTIONS
 from toolgate.server.config.plugin_paths import format_plugin_path
 from toolgate.server.config.transports import HTTP_TRANSPORTS, HttpTransport
 from toolgate.server.config.types import FALSE_WORDS, is_loopback
@@ -75,6 +76,12 @@ class Config:
     def is_given(self, key: str) -> bool:
         """Return whether the option has a value from flags, environment or file."""
         return key in self._given
+
+    def list_secret_files(self) -> list[Path]:
+        """Return the files that options with secrets name, also in place of a URL."""
+        values = (getattr(self, option.key) for option in OPTIONS if option.is_secret)
+        files = (value if isinstance(value, Path) else getattr(value, "file", None) for value in values)
+        return [file for file in files if file is not None]
 
     @property
     def is_remote(self) -> bool:

@@ -1,14 +1,12 @@
 """Declare every option once: its flag, environment variable, key of the config file and help."""
 
-import re
-from collections.abc import Callable
 from functools import partial
 from itertools import chain
-from typing import Any
+from pkgutil import resolve_name
 
-import msgspec
-
+from toolgate.server.config.feature_rows import FEATURES, ROOM
 from toolgate.server.config.node_address import parse_node_address
+from toolgate.server.config.option import Option
 from toolgate.server.config.plugin_paths import parse_plugin_path, split_plugin_paths
 from toolgate.server.config.transports import HTTP_TRANSPORTS
 from toolgate.server.config.types import (
@@ -18,7 +16,6 @@ from toolgate.server.config.types import (
     parse_bool,
     parse_client_name,
     parse_contact,
-    parse_database,
     parse_host,
     parse_issuer,
     parse_listen_host,
@@ -30,7 +27,6 @@ from toolgate.server.config.types import (
     parse_path,
     parse_port,
     parse_public_url,
-    parse_redis,
     parse_seconds,
     parse_seconds_or_zero,
     parse_served_host,
@@ -42,76 +38,10 @@ from toolgate.server.policy import rules
 from toolgate.server.policy.sign_in_methods import external_methods, login_forms, provider_methods
 from toolgate.tools.workspace import limits
 
-# Items of an environment list with colons: a URL, [an address], an IPv6 network, host:port
-URL = r"(?:[A-Za-z0-9+.-]+=)?[A-Za-z][A-Za-z0-9+.-]*://(?:\[[^\]]*\]|[^/:]*)(?::[0-9]{1,5}(?![^/:]))?(?:/[^:]*)?"
-BRACKETED_IPV6 = r"\[[^\]]*\](?::[0-9]+)?"
-IPV6 = r"(?:[0-9A-Fa-f]{0,4}:){2,7}[0-9A-Fa-f]{0,4}(?:/[0-9]+)?"
-HOST_AND_PORT = r"[^:/]+:[0-9]{1,5}"
-
-
-class Option(msgspec.Struct, frozen=True):
-    """One option. `parse` converts a word to the value and raises ValueError. Without a `metavar` it is a switch; the
-    default () makes it a list. `item_pattern` matches list items with a colon; `splitter` splits an environment list in
-    another way."""
-
-    name: str
-    help: str
-    parse: Callable[[str], Any] = str
-    default: Any = None
-    metavar: str | None = None
-    short: str | None = None
-    is_http_only: bool = False
-    is_planned: bool = False
-    item_pattern: str = r"(?!)"
-    splitter: Callable[[str], list[str]] | None = None
-
-    @property
-    def flag(self) -> str:
-        return "--" + self.name
-
-    @property
-    def spelling(self) -> str:
-        """Return the flags as help shows them: `-l, --logs DIR`."""
-        return ", ".join(filter(None, (self.short, self.flag))) + (f" {self.metavar}" if self.metavar else "")
-
-    @property
-    def full_help(self) -> str:
-        return f"{self.help}; repeatable" if self.is_repeatable else self.help
-
-    @property
-    def key(self) -> str:
-        return self.name.replace("-", "_")
-
-    @property
-    def variable(self) -> str:
-        return "TOOLGATE_" + self.key.upper()
-
-    @property
-    def is_switch(self) -> bool:
-        return self.parse is parse_bool
-
-    @property
-    def is_repeatable(self) -> bool:
-        return isinstance(self.default, tuple)
-
-    def split_variable(self, word: str) -> list[str]:
-        """Return the items of an environment list. ":" separates folders, as in PATH. Other lists are separated by
-        commas and white space, or else by ":" outside of URLs, IPv6 addresses and host:port."""
-        if self.splitter is not None:
-            return self.splitter(word)
-        if self.parse is parse_path:
-            return word.split(":")
-        if re.search(r"[,\s]", word):
-            return [piece for piece in re.split(r"[,\s]+", word) if piece]
-        item = rf"(?:^|:)({self.item_pattern}|{URL}|{BRACKETED_IPV6}|{IPV6}|{HOST_AND_PORT}|[^:]*)(?=:|$)"
-        return [piece for piece in re.findall(item, word) if piece]
-
-
 _http = partial(Option, is_http_only=True)
 _rule = partial(Option, parse=rules.check_rule_word, default=(), metavar="RULE", splitter=rules.split_rules)
 
-CONFIG = Option("config", "config file (TOML)", metavar="FILE")  # not in the table: it locates the others
-OPTION_GROUPS = {
+OPTION_GROUPS: dict[str, tuple[Option, ...]] = {
     "Serving": (
         *(_http(row.name, row.help, parse_bool, False, short=row.short) for row in HTTP_TRANSPORTS),
         _http("host", "address to listen on (default 127.0.0.1)", parse_listen_host, "127.0.0.1", "HOST"),
@@ -131,6 +61,7 @@ OPTION_GROUPS = {
             "authority's (toolgate node certificate makes it)",
             parse_path,
             metavar="FILE",
+            is_secret=True,
         ),
         Option("name", "server name that clients see", parse_server_name, "toolgate", "NAME", "-n"),
         Option("hold", "seconds before a call becomes a background task (default 45)", parse_seconds, 45.0, "SECONDS"),
@@ -245,6 +176,7 @@ OPTION_GROUPS = {
             "serves only this machine)",
             parse_path,
             metavar="FILE",
+            is_secret=True,
         ),
     ),
     "Public address": (
@@ -284,6 +216,7 @@ OPTION_GROUPS = {
                 f"file with the client id at {method.title} and, on the next line, its secret",
                 parse_path,
                 metavar="FILE",
+                is_secret=True,
             )
             for method in provider_methods()
         ),
@@ -292,6 +225,7 @@ OPTION_GROUPS = {
             "file with the secret that the proxy of --login header=NAME sends in X-Toolgate-Proxy-Secret",
             parse_path,
             metavar="FILE",
+            is_secret=True,
         ),
         _http(
             "enterprise-issuers",
@@ -302,7 +236,13 @@ OPTION_GROUPS = {
         ),
     ),
     "OAuth clients": (
-        _http("clients", "file of OAuth clients known in advance (TOML or JSON)", parse_path, metavar="FILE"),
+        _http(
+            "clients",
+            "file of OAuth clients known in advance (TOML or JSON)",
+            parse_path,
+            metavar="FILE",
+            is_secret=True,
+        ),
         _http(
             "registration",
             "other clients to accept: open (default), metadata (those with a document), dynamic (those that register "
@@ -399,6 +339,7 @@ OPTION_GROUPS = {
             "on",
             parse_path,
             metavar="FILE",
+            is_secret=True,
         ),
         Option("search-contact", "URL or e-mail address sent to search engines", parse_contact, "", "WHO"),
         Option("browser", "Chromium for ReadDocs: its path, or none (default: the one in PATH)", metavar="PATH"),
@@ -440,28 +381,10 @@ OPTION_GROUPS = {
             "NUMBER",
         ),
     ),
-    "Replicas": (
-        _http(
-            "database",
-            "PostgreSQL for the state, in place of STATE/state.db: postgresql://USER:PASSWORD@HOST/NAME, or file:PATH "
-            "for a file with that",
-            parse_database,
-            metavar="URL",
-        ),
-        _http(
-            "secret",
-            "file with at least 32 random bytes, the same for all servers on --database: it seals the keys that they "
-            "share there (default: the keys are in STATE/keys)",
-            parse_path,
-            metavar="FILE",
-        ),
-        _http(
-            "redis",
-            "Redis or Valkey that several servers on one --database and --node share: redis://:PASSWORD@HOST, "
-            "rediss:// or unix://, or file:PATH for a file with that",
-            parse_redis,
-            metavar="URL",
-        ),
-    ),
+    "Replicas": (),
 }
+for _row in FEATURES:
+    for _group, _options in (resolve_name(f"{ROOM}.{_row.options}") if _row.options else {}).items():
+        OPTION_GROUPS[_group] += _options
+OPTION_GROUPS = {group: options for group, options in OPTION_GROUPS.items() if options}
 OPTIONS = tuple(chain.from_iterable(OPTION_GROUPS.values()))

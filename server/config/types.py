@@ -4,17 +4,13 @@ import ipaddress
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 from urllib.parse import SplitResult, urlsplit
 
 from toolgate.server.base.text import describe_os_error, suggest
 from toolgate.server.config.transports import PATHS
 from toolgate.server.policy.sign_in_methods import HEADER, parse_method
-from toolgate.server.state.database_url import DatabaseUrl, parse_database_url
 from toolgate.tools.workspace import limits
-
-if TYPE_CHECKING:
-    from toolgate.server.base.bus.redis_url import RedisUrl
 
 T = TypeVar("T")
 
@@ -101,19 +97,8 @@ def parse_path(word: str) -> Path:
         raise ValueError(str(error)) from None
 
 
-def parse_database(word: str) -> DatabaseUrl:
-    """Return the URL of the database, from a file for file:PATH. No error repeats it: it has a password."""
-    return _parse_secret_url(word, parse_database_url)
-
-
-def parse_redis(word: str) -> "RedisUrl":
-    """Return the URL of Redis, from a file for file:PATH. No error repeats it: it may have a password."""
-    from toolgate.server.base.bus.redis_url import parse_redis_url  # start-up: only replicas have it
-
-    return _parse_secret_url(word, parse_redis_url)
-
-
-def _parse_secret_url(word: str, parse: Callable[[str, Path | None], T]) -> T:
+def parse_secret_url(word: str, parse: Callable[[str, Path | None], T]) -> T:
+    """Return what `parse(url, file)` makes of a URL, from a file for file:PATH. No error repeats the URL."""
     scheme, _, path = word.partition(":")
     if scheme != "file":
         return parse(word, None)

@@ -4,7 +4,8 @@ import re
 from collections.abc import Iterable, Mapping
 
 from toolgate.server.base.text import escape_unprintable, suggest
-from toolgate.server.config.options import CONFIG, OPTIONS
+from toolgate.server.config.option import CONFIG
+from toolgate.server.config.options import OPTIONS
 from toolgate.server.policy.sign_in_methods import provider_methods
 from toolgate.server.protocol.errors import UsageError
 

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from toolgate.server.config.load import Config
-from toolgate.server.policy.sign_in_methods import provider_methods
 from toolgate.server.protocol.errors import UsageError
 
 if TYPE_CHECKING:
@@ -17,10 +16,7 @@ SYSTEM_ALONE = ("/proc", "/sys", "/dev", "/etc", "/run", "/boot", "/usr/bin", "/
 
 def hidden_paths(config: Config, state: Path) -> Sequence[Path]:
     """Return the paths that no command may read, even inside a readable folder."""
-    urls = [url.file for url in (config.database, config.redis) if url is not None]
-    optional = (config.file, config.clients, config.search_keys, config.logs, config.secret, *urls)
-    clients = (getattr(config, method.client_key) for method in provider_methods())
-    named = (*optional, *clients, config.metrics_token, config.login_header_secret, config.node_certificate)
+    named = (config.file, config.logs, *config.list_secret_files())
     sockets = (address.path for address in config.listen)
     return [path.resolve() for path in (state, *named, *sockets) if path is not None]
 

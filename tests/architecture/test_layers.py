@@ -31,7 +31,7 @@ HOMES = {
     "playwright": "tools/browser/",
     "prometheus_client": "server/telemetry/metrics/",
     "pypdfium2_raw": "tools/pdf/library.py",
-    "redis": "server/base/bus/redis/connection.py",
+    "redis": "server/features/replicas/redis/connection.py",
     "psutil": (
         "tools/workspace/processes/process_tree.py",
         "server/auth/login/trusted_proxies.py",
@@ -233,7 +233,7 @@ def test_heavy_libraries_are_imported_where_they_are_needed() -> None:
         "streamable_http.py",
         "authlib.py",
         "browser/page_load.py",
-        "bus/redis/connection.py",
+        "replicas/redis/connection.py",
         "egress/http.py",
         "web/vetted_client.py",
         "metrics/collector.py",

@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 ROOMS = ("server", "tools", "transports", "plugins")
 ALLOWED = (  # most of these serve no requests
-    "server/base/bus/redis/",
+    "server/features/replicas/redis/",
     "server/cli/",
     "server/config/",
     "server/node/gateway/link.py::greet_all",

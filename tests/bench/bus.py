@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 
 from tests.servers.redis_server import redis_server
 from toolgate.server.base.bus.bus import Bus, KeyLimit
-from toolgate.server.base.bus.open_bus import open_bus
+from toolgate.server.features.replicas.open_bus import open_bus
 
 RECORD = bytes(600)
 EVENT = bytes(200)

@@ -22,10 +22,10 @@ from tests.clients.surviving_client import META
 from tests.deploy.proxies import DEPLOY, Proxy, changed, etc, ports, running, told_caddy, worded, words
 from tests.interop.sign_in_server import certified
 from tests.server.cli.commands.test_user_and_client import PASSWORD, granted, registered
+from tests.server.features.replicas.test_replicas_of_people import manage
 from tests.server.telemetry.test_metrics import told, value
 from tests.servers.postgres import Postgres
 from tests.servers.replicas import Replicas, running_replicas
-from tests.transports.test_replicas_of_people import manage
 from tests.transports.test_rolling_restart import MODERN, Load, call_wait
 
 NAMES = ("caddy", "nginx")
@@ -90,7 +90,7 @@ def nginx_of(folder: Path, upstreams: tuple[int, ...], listening: tuple[int, int
     return Proxy(worded(folder), folder / "log", {"PATH": "/usr/bin"}, *listening)
 
 
-@pytest.mark.soak  # tests/transports/test_replicas_behind_nginx.py has a short one
+@pytest.mark.soak  # tests/server/features/replicas/test_replicas_behind_nginx.py has a short one
 @pytest.mark.parametrize("restarts", [20])
 def test_a_rolling_restart_loses_no_call(balanced: Balanced, restarts: int) -> None:
     with contextlib.ExitStack() as stack:

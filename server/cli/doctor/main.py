@@ -6,24 +6,26 @@ Checks change nothing: they remove what they create.
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
+from pkgutil import resolve_name
 from typing import Any
 
 from toolgate.server import VERSION
 from toolgate.server.base import progress
 from toolgate.server.cli.doctor import (
+    clocks,
     installation,
     machine,
     nodes,
     replaced_files,
-    replicas,
     serving,
     state,
     state_files,
     tools,
     webhooks,
 )
-from toolgate.server.cli.doctor.report import CheckFinding, CheckRow, run_checks
+from toolgate.server.cli.doctor.report import CheckFinding, CheckRow, DoctorPart, run_checks
 from toolgate.server.cli.terminal.style import choose_style
+from toolgate.server.config.feature_rows import ROOM
 from toolgate.server.config.load import Config
 from toolgate.server.features.nodes.options import check_server_options
 
@@ -43,14 +45,23 @@ async def check(config: Config, *, url: str | None, json: bool) -> int:
 
 def machine_checks(config: Config) -> list[CheckRow]:
     """Return the checks of this machine, and of what the options say that the server uses."""
-    checks = MACHINE_CHECKS | (dict.fromkeys(nodes.AT_NODE, nodes.skip_at_node) if config.node else {})
+    parts = list_parts(config)
+    readings = {name: reading for part in parts for name, reading in part.clocks.items()}
     rows: list[CheckRow] = []
-    for name, look in checks.items():
-        is_sealed = name == "signing key" and config.secret is not None
-        rows.append((name, partial(look, config), ("secret",) if is_sealed else ()))
-        rows += nodes.node_checks(config) if name == "options" else []
-        rows += replicas.replica_checks(config) if name == "state database" else []
+    for name, look in MACHINE_CHECKS.items():
+        replaced = next((part.replaced[name] for part in parts if name in part.replaced), partial(look, config))
+        rows.append((name, replaced, tuple(need for part in parts for need in part.needs.get(name, ()))))
+        rows += [row for part in parts if part.after == name for row in part.checks]
+        if name == "state database" and readings:
+            rows.append(("other clocks", partial(clocks.compare_clocks, readings), ()))
     return rows
+
+
+def list_parts(config: Config) -> list[DoctorPart]:
+    """Return what the features check that the options turn on."""
+    from toolgate.server.app.features import list_rows  # start-up
+
+    return [resolve_name(f"{ROOM}.{row.doctor}")(config) for row in list_rows(config) if row.doctor]
 
 
 async def check_node(config: Config, *, listen: Sequence[str] | None, json: bool) -> int:
@@ -96,7 +107,6 @@ MACHINE_CHECKS: dict[str, Callable[[Config], Awaitable[CheckFinding]]] = {
     "rules": tools.rules,
     "port": serving.port,
 }
-REPLICA_CHECKS = ("secret", "Redis", "other clocks")
 NODE_CHECKS: dict[str, Callable[[Config], Awaitable[CheckFinding]]] = {
     **{name: MACHINE_CHECKS[name] for name in ("python", "installation", "sandbox", "limits")},
     **{name: MACHINE_CHECKS[name] for name in ("state folder", "state files")},

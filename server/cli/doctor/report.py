@@ -51,11 +51,29 @@ class CheckResult(msgspec.Struct, frozen=True):
     remedy: str = ""
 
 
+Now = Callable[[], float]  # this machine's clock, in seconds since the epoch
+ClockReading = Callable[[Now], Awaitable[tuple[float, float, float]]]  # a clock, between two times of this machine
 CheckFinding = str | CheckNote
 CheckFunction = Callable[[], Awaitable[CheckFinding]]
 
 # name, function, and the checks that must pass before
 CheckRow = tuple[str, CheckFunction, tuple[str, ...]]
+
+
+class DoctorPart(msgspec.Struct, frozen=True):
+    """What a feature checks.
+
+    checks: in order; they come after the check called `after`
+    replaced: what comes in place of checks of the machine, by their names
+    needs: what must pass before checks of the machine, by their names
+    clocks: those of other machines, by the names that people know
+    """
+
+    checks: Sequence[CheckRow]
+    after: str
+    replaced: Mapping[str, CheckFunction] = {}
+    needs: Mapping[str, tuple[str, ...]] = {}
+    clocks: Mapping[str, ClockReading] = {}
 
 
 async def run_checks(

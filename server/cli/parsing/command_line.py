@@ -10,7 +10,8 @@ import msgspec
 
 from toolgate.server.base.text import suggest
 from toolgate.server.cli.parsing.commands import COMMANDS, GROUPS, INSTEAD_OF, Command, flags_of, sub_commands, usage
-from toolgate.server.config.options import CONFIG, OPTIONS, Option
+from toolgate.server.config.option import CONFIG, Option
+from toolgate.server.config.options import OPTIONS
 from toolgate.server.protocol.errors import UsageError
 
 EVERY = {option.flag: option for option in (*chain(*(each.flags for each in COMMANDS.values())), CONFIG, *OPTIONS)}

@@ -6,7 +6,8 @@ Flags belong to one command; options can also be set by a variable or a key of t
 import msgspec
 
 from toolgate.server.config.node_address import parse_node_address
-from toolgate.server.config.options import CONFIG, OPTIONS, Option
+from toolgate.server.config.option import CONFIG, Option
+from toolgate.server.config.options import OPTIONS
 from toolgate.server.config.types import parse_bool
 
 

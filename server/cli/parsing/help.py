@@ -13,7 +13,8 @@ from toolgate.server.cli.mcp_client.start_check import check_start
 from toolgate.server.cli.parsing.commands import COMMANDS, GROUPS, INSTEAD_OF, SPAWNING, Command, sub_commands, usage
 from toolgate.server.client_config import snippets
 from toolgate.server.config.load import Config
-from toolgate.server.config.options import CONFIG, OPTION_GROUPS, OPTIONS, Option
+from toolgate.server.config.option import CONFIG, Option
+from toolgate.server.config.options import OPTION_GROUPS, OPTIONS
 from toolgate.server.protocol.errors import UsageError
 
 MAX_WIDTH = 100  # characters of a line

@@ -8,22 +8,22 @@ from functools import partial
 from toolgate.server.app.host import AppHost, Job
 from toolgate.server.base import run_loop
 from toolgate.server.base.bus.bus import Bus
-from toolgate.server.base.bus.open_bus import create_bus
 from toolgate.server.base.bus.settings import BusSettings, name_prefix
 from toolgate.server.calls.notifier import Notifier
-from toolgate.server.calls.remote_tasks import RemoteTasks
-from toolgate.server.calls.shared_engine_health import share_engine_health
-from toolgate.server.calls.shared_notices import SharedNotices
-from toolgate.server.calls.shared_questions import SharedQuestions
-from toolgate.server.features.replicas.session_opener import SharedSessionOpener
-from toolgate.server.policy.shared_approvals import SharedSessionApprovals
-from toolgate.server.policy.shared_rate_limit import SharedRateLimiter
+from toolgate.server.features.replicas.deployment import find_deployment
+from toolgate.server.features.replicas.open_bus import create_bus
+from toolgate.server.features.replicas.processes import ReplicaProcesses
+from toolgate.server.features.replicas.services.approvals import SharedSessionApprovals
+from toolgate.server.features.replicas.services.engine_health import share_engine_health
+from toolgate.server.features.replicas.services.notices import SharedNotices
+from toolgate.server.features.replicas.services.notifications import SharedNotifications
+from toolgate.server.features.replicas.services.questions import SharedQuestions
+from toolgate.server.features.replicas.services.rate_limit import SharedRateLimiter
+from toolgate.server.features.replicas.services.recent_calls import SharedCalls
+from toolgate.server.features.replicas.services.remote_tasks import RemoteTasks
+from toolgate.server.features.replicas.sessions.opener import SharedSessionOpener
 from toolgate.server.protocol.errors import UsageError
-from toolgate.server.protocol.shared_notifications import SharedNotifications
-from toolgate.server.state.deployment import find_deployment
-from toolgate.server.state.replicas import ReplicaProcesses
 from toolgate.server.telemetry.metrics.gauges import bus_rows
-from toolgate.server.telemetry.shared_calls import SharedCalls
 
 FOLLOW_AFTER = 1.0  # seconds after the start: what the first answer does not need waits for it
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.server.base.bus.conftest import shared_redis as shared_redis
-from tests.server.base.bus.pairs import run_pair as run_pair
+from tests.server.features.replicas.bus.conftest import shared_redis as shared_redis
+from tests.server.features.replicas.bus.pairs import run_pair as run_pair
 from toolgate.server.auth.revocation_watch import DENIED, RevocationTopic
 from toolgate.server.auth.tokens.access_tokens import OwnTokens
 from toolgate.server.auth.tokens.jose import InvalidTokenError

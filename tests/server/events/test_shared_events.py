@@ -6,10 +6,10 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 from tests.clients.raw_client import PATIENCE
-from tests.server.base.bus.conftest import shared_redis as shared_redis
-from tests.server.base.bus.pairs import run_replicas as run_replicas
 from tests.server.events.test_streams import active, next_name, stream
 from tests.server.events.test_subscriptions import NEVER, FakeSender, Post, create, subscribe, unsubscribe
+from tests.server.features.replicas.bus.conftest import shared_redis as shared_redis
+from tests.server.features.replicas.bus.pairs import run_replicas as run_replicas
 from tests.servers.http_in_process import Inside, inside
 from toolgate.server.base.bus.bus import Bus
 from toolgate.server.base.principal import GrantKey

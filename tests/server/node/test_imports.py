@@ -70,7 +70,7 @@ def test_a_server_without_nodes_loads_nothing_of_them(tmp_path: Path, options: S
 
 def test_over_stdio_nothing_of_replicas_is_loaded_and_without_redis_nothing_of_it(tmp_path: Path) -> None:
     assert [name for name in served(tmp_path, ("sandbox", "none")) if name.startswith(OF_REPLICAS)] == []
-    of_redis = OF_REPLICAS + ".redis.", "toolgate.transports.http.replicas"
+    of_redis = OF_REPLICAS + ".redis.", "toolgate.server.features.replicas.sessions"
     assert [name for name in served(tmp_path / "http", *HTTP, ("sandbox", "none")) if name.startswith(of_redis)] == []
 
 

@@ -5,8 +5,8 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.server.base.bus.conftest import shared_redis as shared_redis
-from tests.server.base.bus.pairs import run_pair as run_pair
+from tests.server.features.replicas.bus.conftest import shared_redis as shared_redis
+from tests.server.features.replicas.bus.pairs import run_pair as run_pair
 from toolgate.server.base.bus.bus import Bus
 from toolgate.server.base.bus.memory_keys import MemoryKeys
 from toolgate.server.policy.nonces import Nonces

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.server.base.bus.conftest import shared_redis as shared_redis
-from tests.server.base.bus.pairs import run_pair as run_pair
+from tests.server.features.replicas.bus.conftest import shared_redis as shared_redis
+from tests.server.features.replicas.bus.pairs import run_pair as run_pair
 from toolgate.server.auth.address_blocks import SharedAddressLimiter
 from toolgate.server.auth.login.accounts import PairingCode
 from toolgate.server.auth.login.shared_throttle import SharedGuessLimiter, SharedThrottle

@@ -20,8 +20,8 @@ from tests.clients.raw_http_client import site
 from tests.interop.sign_in_server import published
 from tests.server.cli.commands.test_user_and_client import granted, registered
 from tests.server.cli.doctor.test_doctor import LOCAL
-from tests.server.cli.doctor.test_replicas import REDIS
 from tests.server.cli.test_cli import run
+from tests.server.features.replicas.test_doctor import REDIS
 from tests.servers.faulty_proxy import (
     PREFIX,
     SOUND,

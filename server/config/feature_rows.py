@@ -1,0 +1,51 @@
+"""List the features: what only some operators turn on. Nothing else outside of `features/` names them.
+
+A row fails at the start if what it names is missing.
+"""
+
+import msgspec
+
+ROOM = "toolgate.server.features"
+
+
+class FeatureRow(msgspec.Struct, frozen=True):
+    """One feature. All but `switches` are `module:NAME` below `ROOM`, or "".
+
+    switches: keys of options; the feature is on if one has a value
+    is_http_only: whether it is on only where HTTP is served
+    feature: its class
+    options: its options by their group in the help; this module is imported at each start
+    check: a function that raises UsageError for options that do not fit the feature
+    doctor: a function that returns a `DoctorPart`
+    """
+
+    switches: tuple[str, ...]
+    feature: str
+    options: str = ""
+    check: str = ""
+    doctor: str = ""
+    is_http_only: bool = False
+
+
+FEATURES = (
+    FeatureRow(
+        switches=("database", "secret"),
+        feature="postgres.feature:PostgresFeature",
+        options="postgres.options:OPTIONS",
+        doctor="postgres.doctor:list_checks",
+    ),
+    FeatureRow(
+        switches=("redis",),
+        feature="replicas.feature:ReplicasFeature",
+        options="replicas.options:OPTIONS",
+        check="replicas.options:check_options",
+        doctor="replicas.doctor:list_checks",
+        is_http_only=True,
+    ),
+    FeatureRow(
+        switches=("node",),
+        feature="nodes.feature:NodesFeature",
+        check="nodes.options:check_node_options",
+        doctor="nodes.doctor:list_checks",
+    ),
+)

@@ -1,0 +1,28 @@
+"""Check the nodes that a server uses, and their clocks."""
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+
+from toolgate.server.cli.doctor import nodes
+from toolgate.server.cli.doctor.report import DoctorPart
+from toolgate.server.config.load import Config
+
+TIMEOUT = 3.0  # seconds for the clock of a node
+
+
+def list_checks(config: Config) -> DoctorPart:
+    """Return the checks that --node asks for. What commands need is checked where they run."""
+    skipped = dict.fromkeys(nodes.AT_NODE, partial(nodes.skip_at_node, config))
+    clocks = {f"the node at {address}": partial(_read_clock, config, at) for at, address in enumerate(config.node)}
+    return DoctorPart(nodes.node_checks(config), after="options", replaced=skipped, clocks=clocks)
+
+
+async def _read_clock(config: Config, place: int, now: Callable[[], float]) -> tuple[float, float, float]:
+    from toolgate.server.node import connect  # start-up
+    from toolgate.server.node.gateway import link
+
+    certificate = connect.read_certificate(config, "--node", *config.node)
+    before = now()
+    welcome = await asyncio.to_thread(link.greet, config.node[place], TIMEOUT, certificate)
+    return before, welcome.clock, now()

@@ -1,0 +1,109 @@
+"""Limits on calls at two replicas: one count, on each kind of bus."""
+
+import asyncio
+from collections.abc import Callable
+
+from tests.clients.raw_client import PATIENCE
+from tests.server.features.replicas.bus.conftest import shared_redis as shared_redis
+from tests.server.features.replicas.bus.pairs import run_pair as run_pair
+from toolgate.server.base.bus.bus import Bus, BusUnreachableError, Reservation
+from toolgate.server.base.bus.memory_bus import MemoryBus
+from toolgate.server.base.bus.memory_keys import MemoryKeys
+from toolgate.server.base.bus.settings import BusSettings
+from toolgate.server.features.replicas.services.rate_limit import SharedRateLimiter
+from toolgate.server.policy.rate_limit import ANY, CallRateLimiter
+
+Run = Callable[..., None]
+MOST = {ANY: 5, "tools:execute": 2, "tools:read": 0}
+
+
+def limiter(bus: Bus) -> SharedRateLimiter:
+    return SharedRateLimiter(MOST, CallRateLimiter(MOST), bus, patience=PATIENCE)
+
+
+def test_calls_at_two_replicas_count_together(run_pair: Run) -> None:
+    async def check(one: Bus, two: Bus) -> None:
+        both = [limiter(one), limiter(two)]
+        for replica in both:
+            assert await replica.admit("ada", "tools:execute") is None
+        for replica in both:
+            assert "2 calls of tools:execute in a minute are allowed" in str(
+                await replica.admit("ada", "tools:execute")
+            )
+        for number in range(3):
+            assert await both[number % 2].admit("ada", "tools:read") is None
+        for replica in both:
+            assert "5 calls in a minute are allowed; try again in" in str(await replica.admit("ada"))
+            assert await replica.admit("bob") is None
+
+    run_pair(check)
+
+
+def test_of_calls_at_once_none_is_one_too_many(run_pair: Run) -> None:
+    async def check(one: Bus, two: Bus) -> None:
+        both = [limiter(one), limiter(two)]
+        counts = await asyncio.gather(*(both[number % 2].admit("ada") for number in range(40)))
+        assert counts.count(None) == 5
+
+    run_pair(check)
+
+
+def test_without_redis_each_replica_counts_for_itself() -> None:
+    class Away(MemoryKeys):
+        async def reserve(self, _limits: object, _counts: object) -> list[Reservation]:
+            raise BusUnreachableError("Redis is away")
+
+    async def check() -> None:
+        bus = MemoryBus(BusSettings())
+        bus.keys = Away()
+        here = limiter(bus)
+        counts = [await here.admit("ada") for _ in range(6)]
+        assert counts[:5] == [None] * 5 and "5 calls" in str(counts[5])
+
+    asyncio.run(check())
+
+
+def test_a_replica_reserves_a_hundredth_and_lets_no_call_too_many_through(run_pair: Run) -> None:
+    async def check(one: Bus, two: Bus) -> None:
+        most = {ANY: 1_000}
+        both = [SharedRateLimiter(most, CallRateLimiter(most), bus, patience=PATIENCE) for bus in (one, two)]
+        key = "calls ada "
+        assert await both[0].admit("ada") is None
+        assert await one.keys.get(key) == b"10"
+        for _ in range(9):
+            assert await both[0].admit("ada") is None
+        assert await one.keys.get(key) == b"10"
+        counts = [await both[number % 2].admit("ada") for number in range(1_001)]
+        assert counts.count(None) == 990
+        assert await two.keys.get(key) == b"1000"
+
+    run_pair(check)
+
+
+def test_of_many_calls_at_once_each_is_counted_once(run_pair: Run) -> None:
+    async def check(one: Bus, two: Bus) -> None:
+        most = {ANY: 400, "tools:read": 300}
+        both = [SharedRateLimiter(most, CallRateLimiter(most), bus, patience=PATIENCE) for bus in (one, two)]
+        counts = await asyncio.gather(*(both[number % 2].admit("ada", "tools:read") for number in range(1_000)))
+        assert counts.count(None) == 300
+        rest = await asyncio.gather(*(both[number % 2].admit("ada") for number in range(1_000)))
+        assert rest.count(None) == 100
+
+    run_pair(check)
+
+
+def test_a_reservation_ends_with_its_minute() -> None:
+    async def check() -> None:
+        time, most = [0.0], {ANY: 200}
+        bus = MemoryBus(BusSettings())
+        bus.keys = MemoryKeys(lambda: time[0])
+        here, there = (SharedRateLimiter(most, CallRateLimiter(most), bus, lambda: time[0]) for _ in range(2))
+        assert await here.admit("ada") is None and len(here) == 1
+        time[0] = 61.0
+        assert [await there.admit("ada") for _ in range(200)] == [None] * 200
+        assert "200 calls in a minute are allowed; try again in 60 s" in str(await here.admit("ada"))
+        time[0] = 122.0
+        assert await here.admit("bob") is None
+        assert len(here) == 1
+
+    asyncio.run(check())
