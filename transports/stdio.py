@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from toolgate.server.protocol import asyncio_tasks
+from toolgate.server.base import asyncio_tasks
 from toolgate.server.protocol.dispatcher import Dispatcher
 from toolgate.server.protocol.errors import InvalidRequest
 from toolgate.server.protocol.interruption import interrupted_answer

@@ -12,9 +12,9 @@ from toolgate.server.app import build
 from toolgate.server.app.features import build_host, check_options
 from toolgate.server.app.slot import Slot
 from toolgate.server.base import progress, run_loop
+from toolgate.server.base.asyncio_tasks import DelayedTasks
 from toolgate.server.base.principal import LOCAL_NAME
 from toolgate.server.config.load import CLASSIC_FILE, Config
-from toolgate.server.protocol.asyncio_tasks import DelayedTasks
 from toolgate.server.protocol.messages import Notification
 from toolgate.server.protocol.session import Session
 from toolgate.server.state.store import StateError

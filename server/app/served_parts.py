@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 from toolgate.server.app import build, builtin_tools
 from toolgate.server.base import watch
+from toolgate.server.base.asyncio_tasks import DelayedTasks
 from toolgate.server.config.load import Config
 from toolgate.server.plugins.loader import LoadedPlugin, PluginLoader
 from toolgate.server.plugins.reload import PluginReloader
 from toolgate.server.policy.rule_check import Callers, RuleCheck
 from toolgate.server.policy.rules import Rules
-from toolgate.server.protocol.asyncio_tasks import DelayedTasks
 from toolgate.tools.api.registry import Registry
 from toolgate.tools.builtin.skills.skills import Skills
 

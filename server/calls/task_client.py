@@ -6,10 +6,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any
 
+from toolgate.server.base.asyncio_tasks import DeadlineTimer
 from toolgate.server.calls.client import CallClient
 from toolgate.server.calls.pending_questions import LIFETIME, PendingQuestions
 from toolgate.server.calls.tasks import CallTask, CallTasks
-from toolgate.server.protocol.asyncio_tasks import DeadlineTimer
 from toolgate.server.protocol.session import Call
 from toolgate.server.state.keys.sealed_state import Sealer
 from toolgate.tools.api.content import Continuation

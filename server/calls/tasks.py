@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from toolgate.server.protocol.asyncio_tasks import DeadlineTimer
+from toolgate.server.base.asyncio_tasks import DeadlineTimer
 from toolgate.server.protocol.errors import InternalError
 from toolgate.server.protocol.messages import encode_value, replace_surrogates
 from toolgate.server.protocol.session import create_key

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from toolgate.server.app import build
 from toolgate.server.base import run_loop
+from toolgate.server.base.asyncio_tasks import DelayedTasks
 from toolgate.server.base.watch import FileChanges
 from toolgate.server.cli.readiness import notify_ready
 from toolgate.server.config.load import Config
@@ -26,7 +27,6 @@ from toolgate.server.node.node import Node
 from toolgate.server.node.pages.node_pages import NodePages
 from toolgate.server.node.people import GonePrincipals
 from toolgate.server.node.server import NodeServer
-from toolgate.server.protocol.asyncio_tasks import DelayedTasks
 from toolgate.server.protocol.errors import UsageError
 from toolgate.server.telemetry import logging as logs
 from toolgate.tools.workspace.files.state_file import open_or_replace

@@ -13,10 +13,10 @@ from typing import Any
 
 import msgspec
 
+from toolgate.server.base import asyncio_tasks
 from toolgate.server.events.errors import EventError
 from toolgate.server.events.log import EventLog
 from toolgate.server.events.output_watch import LineMatch, OutputWatch
-from toolgate.server.protocol import asyncio_tasks
 from toolgate.server.protocol.errors import InvalidParams
 from toolgate.server.state.event_rows import FLAG, EventFilter
 from toolgate.server.state.store import StateError

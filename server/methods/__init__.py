@@ -9,11 +9,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from toolgate.server.base.asyncio_tasks import DeadlineTimer
 from toolgate.server.methods import lifecycle, lists, prompts, resources, skills, subscriptions, tasks, tools
 from toolgate.server.methods.scopes import ScopeRules, fixed_scopes
 from toolgate.server.methods.server import Server
 from toolgate.server.protocol import serialization
-from toolgate.server.protocol.asyncio_tasks import DeadlineTimer
 from toolgate.server.protocol.dispatcher import Dispatcher, Method
 from toolgate.server.protocol.revisions import Revision
 from toolgate.server.protocol.session import Call

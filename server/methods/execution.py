@@ -11,12 +11,13 @@ from typing import Any
 
 import msgspec
 
+from toolgate.server.base import asyncio_tasks
+from toolgate.server.base.asyncio_tasks import DeadlineTimer
 from toolgate.server.calls.client import CallClient, InputRequired, NoClient
 from toolgate.server.calls.task_client import TaskClient
 from toolgate.server.calls.tasks import LONGEST, MAX_OUTCOME, CallTask
 from toolgate.server.methods.server import Server
-from toolgate.server.protocol import asyncio_tasks, serialization
-from toolgate.server.protocol.asyncio_tasks import DeadlineTimer
+from toolgate.server.protocol import serialization
 from toolgate.server.protocol.dispatcher import log_fault
 from toolgate.server.protocol.errors import InternalError, InvalidParams, MissingClientCapability, RpcError
 from toolgate.server.protocol.messages import Outbound, encode_value

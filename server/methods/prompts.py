@@ -2,11 +2,11 @@
 
 from typing import Any
 
+from toolgate.server.base.asyncio_tasks import DeadlineTimer
 from toolgate.server.calls.client import NoClient
 from toolgate.server.methods.execution import execute_or_refuse
 from toolgate.server.methods.server import Server
 from toolgate.server.protocol import serialization
-from toolgate.server.protocol.asyncio_tasks import DeadlineTimer
 from toolgate.server.protocol.errors import InternalError, InvalidParams, format_name
 from toolgate.server.protocol.session import Call
 from toolgate.tools.api.completion import Completions

@@ -12,6 +12,7 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from toolgate.server.auth.scopes import needed_scopes
+from toolgate.server.base.asyncio_tasks import DeadlineTimer
 from toolgate.server.calls.client import NoClient
 from toolgate.server.calls.observers import Observers
 from toolgate.server.calls.pending_questions import PendingQuestions
@@ -20,7 +21,6 @@ from toolgate.server.calls.tasks import CallTasks
 from toolgate.server.events.service import EventService
 from toolgate.server.policy.call_policy import CallPolicy
 from toolgate.server.protocol import serialization
-from toolgate.server.protocol.asyncio_tasks import DeadlineTimer
 from toolgate.server.protocol.notifications import Notifications
 from toolgate.server.protocol.resource_updates import ResourceUpdates
 from toolgate.server.protocol.revisions import Revision

@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from toolgate.server.base.budget import Budget, Claim
+from toolgate.server.base.state_budget import enter_call
 from toolgate.server.protocol import request_meta
 from toolgate.server.protocol.errors import InternalError, InvalidParams, InvalidRequest, MethodNotFound, RpcError
 from toolgate.server.protocol.interruption import interrupted_answer
@@ -33,7 +34,6 @@ from toolgate.server.protocol.messages import (
     encode,
 )
 from toolgate.server.protocol.session import Call, Channel, InFlightRequest, Session
-from toolgate.server.protocol.state_budget import enter_call
 from toolgate.tools.api.errors import drop_tracebacks
 
 log = logging.getLogger("toolgate.dispatcher")

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakValueDictionary
 
-from toolgate.server.protocol.state_budget import StateBudget, current_budget
+from toolgate.server.base.state_budget import StateBudget, current_budget
 from toolgate.server.state import migrate, postgres, postgres_schema
 from toolgate.server.state.commit_gate import UNCHANGED, UNKNOWN, CommitGate
 from toolgate.server.state.database_clock import DatabaseClock

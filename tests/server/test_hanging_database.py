@@ -11,7 +11,7 @@ import pytest
 
 from tests.clients.raw_client import PATIENCE
 from tests.servers.postgres import Postgres
-from toolgate.server.protocol.state_budget import SECONDS, start_budget
+from toolgate.server.base.state_budget import SECONDS, start_budget
 from toolgate.server.state.commit_gate import UNKNOWN
 from toolgate.server.state.database_url import parse_database_url
 from toolgate.server.state.postgres_store import PostgresStore

@@ -24,7 +24,7 @@ from toolgate.server.auth import scopes
 from toolgate.server.auth.tokens import jose
 from toolgate.server.auth.tokens.jose import InvalidTokenError, JoseKey, UnknownKeyError
 from toolgate.server.base.principal import Principal
-from toolgate.server.protocol.state_budget import bounded_wait, start_budget
+from toolgate.server.base.state_budget import bounded_wait, start_budget
 from toolgate.tools.api.errors import ToolError
 
 if TYPE_CHECKING:  # start-up: not needed with an external issuer

@@ -14,7 +14,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from toolgate.server.protocol.state_budget import current_budget
+from toolgate.server.base.state_budget import current_budget
 from toolgate.server.state.commit_gate import UNCHANGED, CommitGate
 from toolgate.server.state.errors import StateError, newer_state_error, older_state_error, state_silent_error
 from toolgate.server.state.live_processes import ProcessRegistry

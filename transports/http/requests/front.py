@@ -11,7 +11,7 @@ from functools import lru_cache
 
 import msgspec
 
-from toolgate.server.protocol.state_budget import start_budget
+from toolgate.server.base.state_budget import start_budget
 from toolgate.server.telemetry.log_format import LOG_CONTEXT, LogContext
 from toolgate.transports.http.requests import cors
 from toolgate.transports.http.wire.head import MAX_CACHED, Head

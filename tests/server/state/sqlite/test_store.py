@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from toolgate.server.protocol.state_budget import start_budget
+from toolgate.server.base.state_budget import start_budget
 from toolgate.server.state import tables
 from toolgate.server.state.rows.todos import TodoStore
 from toolgate.server.state.sqlite import store as store_module
@@ -402,7 +402,7 @@ class SlowFinder:
             time.sleep(3.0)  # longer than a call may wait for the state
 
 sys.meta_path.insert(0, SlowFinder())
-from toolgate.server.protocol.state_budget import enter_call
+from toolgate.server.base.state_budget import enter_call
 from toolgate.server.state.sqlite.store import SqliteStore
 from toolgate.server.state.rows.todos import TodoStore
 
