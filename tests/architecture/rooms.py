@@ -1,6 +1,6 @@
 """Read the program's rooms and the imports between them.
 
-A room is a folder of modules, or a module that lies loose at the top because several rooms share it. `ORDER` is the
+A room is a folder of modules, or a module that lies loose because several rooms share it. `ORDER` is the
 layers from the bottom up: a room imports itself and what stands before it, late and type-only imports included.
 """
 

@@ -1,5 +1,6 @@
 """Check that rooms have an order and a docstring, and that no file is loose without a reason."""
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,12 @@ import pytest
 from tests.architecture import rooms
 from tests.architecture.rooms import ORDER
 from tests.conftest import SLOW
+
+MOST = 15  # files of a room, beside its `__init__`
+LARGER = {  # rooms that have more for now, each with the reason
+    "server/state": "the files of PostgreSQL, events, nodes and replicas move to their features",
+    "server/events": "the whole room moves to its feature",
+}
 
 
 def test_a_room_imports_only_rooms_below_it() -> None:
@@ -31,6 +38,11 @@ def test_a_circle_is_found_wherever_it_is() -> None:
 
 def test_every_entry_of_the_order_is_there() -> None:
     assert [entry for entry in ORDER if not (rooms.ROOT / entry).exists()] == []
+
+
+def test_a_room_has_at_most_15_files() -> None:
+    counts = Counter(str(path.parent) for path in rooms.sources() if path.name != "__init__.py")
+    assert {folder for folder, count in counts.items() if count > MOST} == LARGER.keys()
 
 
 def test_every_module_that_starts_first_is_there() -> None:

@@ -1,4 +1,4 @@
-"""Reach files safely: no link, device or size that hostile contents may have leads astray.
+"""Open, walk and remove files safely in folders with hostile contents.
 
-Enter at `access`. The rooms of the workspace import it, and who reads the files of a person or of the state.
+Enter at `access`. The rooms of the workspace, the tools for files and the state import it.
 """
