@@ -109,7 +109,7 @@ def test_the_state_is_its_owners_alone(tmp_path: Path) -> None:
 
 
 def test_importing_the_state_imports_no_database() -> None:
-    modules = ["store", "tables", "todos", "plans", "callbacks", "live_processes"]
+    modules = ["store", "tables", "rows.todos", "rows.plans", "rows.callbacks", "live_processes"]
     lines = [f"import toolgate.server.state.{module}" for module in modules]
     lines += ["import toolgate.server.state.rows.callback_timer, toolgate.server.base.watch, sys"]
     lines += ["print([name for name in ('sqlalchemy', 'sqlite3', 'watchfiles', 'yaml') if name in sys.modules])"]
