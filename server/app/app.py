@@ -90,6 +90,8 @@ class App:
         with self._progress.show("reading skills"):
             self.host.skills()
         self.host.server()
+        self.host.page_reader()  # the first calls make these two: what is wrong with their options is said now
+        self.host.search()
         unknown = self.config.classic.unknown_keys
         if unknown:
             log.info("%s: ignored %s", CLASSIC_FILE, ", ".join(map(repr, unknown)))

@@ -13,7 +13,7 @@ TIMEOUT = 3.0  # seconds for the clock of a node
 
 def list_checks(config: Config) -> DoctorPart:
     """Return the checks that --node asks for. What commands need is checked where they run."""
-    skipped = dict.fromkeys(nodes.AT_NODE, partial(nodes.skip_at_node, config))
+    skipped = {name: partial(nodes.skip_at_node, config) for name in nodes.AT_NODE}
     clocks = {f"the node at {address}": partial(_read_clock, config, at) for at, address in enumerate(config.node)}
     return DoctorPart(nodes.node_checks(config), after="options", replaced=skipped, clocks=clocks)
 
