@@ -9,7 +9,7 @@ endif
 # Further versions of Python: the core tests run on each
 VERSIONS := 3.12 3.13
 
-.PHONY: setup demo test soak agents frameworks peers chromium sandbox proxies utilities image packages-of-tests requirements tested soaked benched \
+.PHONY: setup demo test soak agents frameworks peers chromium sandbox proxies utilities image packages-of-tests requirements tested soaked benched lowest \
 	conformance help check check-deploy reference pictures mutants fuzz walk bench lock clean $(VERSIONS:%=test-%) $(VERSIONS:%=core-%)
 
 setup: .venv/.run ## install the project into .venv; the command is .venv/bin/toolgate
@@ -133,6 +133,22 @@ $(VERSIONS:%=.venv-%/.dev): .venv-%/.dev: requirements-dev.lock pyproject.toml |
 	@$(call REPLACE_FORMER,$(@D))
 	$(@D)/bin/python -m pip install -q --no-deps --no-build-isolation -e .
 	@touch $@
+
+# Each dependency in the lowest version that pyproject.toml allows; what these need, and the tools, in newer ones
+.venv-lowest/.dev: requirements-dev.lock pyproject.toml | .venv/.dev
+	$(BIN)/python -m venv --clear $(@D)
+	@rm -rf build/lowest && mkdir -p build/lowest
+	$(BIN)/uv pip compile -q --resolution lowest-direct --python $(@D)/bin/python --no-header --no-annotate --no-emit-index-url \
+		--no-emit-find-links --extra browser --extra traces --extra replicas --extra blog-search pyproject.toml -o build/lowest/floors.txt
+	@sed 's/==.*/==/; s/^/^/' build/lowest/floors.txt >build/lowest/names
+	@grep '^[a-z]' requirements-dev.lock | grep -v -f build/lowest/names | sed 's/ \\$$//' >build/lowest/tools.txt
+	$(BIN)/uv pip install -q --no-deps --python $(@D)/bin/python -r build/lowest/floors.txt -r build/lowest/tools.txt
+	$(@D)/bin/python -m pip install -q --no-deps --no-build-isolation -e .
+	@touch $@
+
+TESTS :=
+lowest: .venv-lowest/.dev tests/interop/node_modules/.installed $(FRAMEWORKS) ## run tests on the lowest versions of dependencies (TESTS=tests/server/state)
+	.venv-lowest/bin/python -m pytest -n 5 --dist loadfile --no-loadscope-reorder $(TESTS)
 
 conformance: .venv/.dev tests/interop/node_modules/.installed ## run the whole official conformance suite
 	$(BIN)/python -m pytest tests/conformance -m ""
