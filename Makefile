@@ -158,6 +158,7 @@ check: .venv/.dev ## check format, lint and types
 	$(BIN)/ruff check .
 	$(BIN)/mypy .links/toolgate plugins
 	PYRIGHT_PYTHON_IGNORE_WARNINGS=1 $(BIN)/pyright
+	PYRIGHT_PYTHON_IGNORE_WARNINGS=1 $(BIN)/pyright -p tests
 	@$(MAKE) --no-print-directory check-deploy
 
 # Needs no network: the linters include the schemas. systemd's own check runs if it is installed; Debian 12's lacks keys of 254

@@ -197,7 +197,7 @@ def test_an_index_gets_absolute_links_once_the_repository_has_an_address(tmp_pat
     make_project(tmp_path, f"{ADDRESS}/")
     (file,) = (text for name, text in contents(build("build_wheel", tmp_path)).items() if name.endswith("/METADATA"))
     described = message_from_string(file.decode()).get_payload()
-    links = re.findall(r"(!?)\[[^\]]*\]\(([^)\s]+)\)", described)
+    links = re.findall(r"(!?)\[[^\]]*\]\(([^)\s]+)\)", str(described))
     below = [
         link.removeprefix(f"{ADDRESS}/{'raw' if mark else 'blob'}/HEAD/") for mark, link in links if link[0] != "#"
     ]

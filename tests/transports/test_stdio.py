@@ -121,7 +121,7 @@ def test_a_call_of_a_server_whose_program_was_removed_says_so(tmp_path: Path) ->
     for room in ("server", "tools", "transports"):
         shutil.copytree(ROOT / room, tmp_path / "toolgate" / room, ignore=shutil.ignore_patterns("__pycache__"))
     command = [sys.executable, "-m", "toolgate.server", "--state", str(tmp_path / "state")]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
     env = {**os.environ, "PYTHONPATH": str(tmp_path), "PYTHONSAFEPATH": "1"}
     with subprocess.Popen(command, env=env, cwd=tmp_path, text=True, **pipes) as process:
         assert process.stdin is not None and process.stdout is not None

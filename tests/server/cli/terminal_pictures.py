@@ -16,7 +16,7 @@ import termios
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from xml.sax.saxutils import escape
 
 from tests.clients.raw_client import COMMAND, PATIENCE, ROOT
@@ -85,7 +85,7 @@ def _run(words: list[str], home: Path, until: str) -> str:
     environment = {"PATH": os.environ["PATH"], "HOME": str(home), "TERM": "xterm-256color", "LANG": "C.UTF-8"}
     outer, inner = pty.openpty()
     fcntl.ioctl(inner, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
-    streams = {"stdin": inner, "stdout": inner, "stderr": inner}
+    streams: dict[str, Any] = {"stdin": inner, "stdout": inner, "stderr": inner}
     seen, deadline = b"", time.monotonic() + PATIENCE
     with subprocess.Popen([COMMAND, *words], cwd=home, env=environment, start_new_session=True, **streams) as program:
         os.close(inner)

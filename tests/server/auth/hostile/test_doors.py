@@ -52,6 +52,11 @@ def claiming(**other: Any) -> Callable[[Target], str]:
     return lambda target: target.signed.token(**other)
 
 
+def change_claims(target: Target, **other: Any) -> str:
+    before, _, signature = target.signed.token().split(".")
+    return f"{before}.{packed({**target.signed.claims(), **other})}.{signature}"
+
+
 def cut(work: Callable[[list[str]], list[str]]) -> Callable[[Target], str]:
     return lambda target: ".".join(work(target.signed.token().split(".")))
 
@@ -151,11 +156,7 @@ FORGED: dict[str, Callable[[Target], str]] = {
     "padding": cut(lambda parts: [*parts[:2], parts[2] + "=="]),
     "a dot before": cut(lambda parts: ["", *parts]),
     "oversize": cut(lambda parts: [parts[0], parts[1] + "A" * 20_000, parts[2]]),
-    "changed claims": lambda target: ".".join(
-        (lambda parts: [parts[0], packed({**target.signed.claims(), "sub": "root"}), parts[2]])(
-            target.signed.token().split(".")
-        )
-    ),
+    "changed claims": lambda target: change_claims(target, sub="root"),
     "dots": lambda _target: "..",
     "a word": lambda _target: "null",
     "SQL": lambda _target: "a.b.c--",
