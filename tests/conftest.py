@@ -13,6 +13,7 @@ import pytest
 from tests.clients.chromium import browser
 from tests.clients.raw_client import ROOT, Server, served
 from tests.clients.raw_http_client import Opener, Site, site, spoken
+from tests.servers import forked_command
 from tests.servers.postgres import Postgres, running_postgres
 
 PROBE = ("-p", str(ROOT / "tests" / "plugins"))
@@ -110,9 +111,12 @@ SLOW = (  # the files that take 20 s or more, the slowest first: else one of the
 def pytest_addoption(parser: pytest.Parser) -> None:
     help = "start so many replicas behind nginx, on one PostgreSQL, Redis and node, in place of each HTTP server"
     parser.addoption("--replicas", type=int, default=1, help=help)
+    parser.addoption("--part", default="1/1", help="K/N: run each N-th test, from the K-th on")
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if hasattr(config, "workerinput") or not config.getoption("numprocesses", None):
+        forked_command.keep_preload()
     if config.getoption("replicas") > 1:
         from tests.servers.replicas import ReplicatedSites  # imports this module
 
@@ -130,6 +134,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if config.getoption("replicas") > 1:
         items[:] = [item for item in items if item.get_closest_marker("alone") is None]
+    _take_part(config.getoption("part"), items)
     order = {str(ROOT / "tests" / name): place for place, name in enumerate(SLOW)}
     items.sort(key=lambda item: order.get(str(item.path), len(order)))
     _brief(items)
@@ -146,6 +151,12 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def pytest_collection_finish() -> None:
     gc.freeze()
     gc.enable()
+
+
+def _take_part(part: str, items: list[pytest.Item]) -> None:
+    """Leave each N-th item of `K/N`, from the K-th on: what runs everything for several Pythons shares it out so."""
+    place, number = map(int, part.split("/"))
+    items[:] = items[place - 1 :: number]
 
 
 def _brief(items: list[pytest.Item]) -> None:

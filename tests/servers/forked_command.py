@@ -83,7 +83,7 @@ class Origin:
 
     def __init__(self, *modules: str) -> None:
         ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        environment = {"PATH": os.environ["PATH"], "LANG": "C.UTF-8"}
+        environment = {"PATH": os.environ["PATH"], "LANG": "C.UTF-8", **_preload}
         command = [sys.executable, "-P", str(Path(__file__)), str(its.fileno()), *modules]
         subprocess.run(command, pass_fds=[its.fileno()], env=environment, cwd="/", check=True)
         its.close()
@@ -121,6 +121,15 @@ class Origin:
                 else:
                     self._early[pid] = code
                 self._answered.notify_all()
+
+
+_preload: dict[str, str] = {}  # of the forking process alone, so that no command finds it in its environment
+
+
+def keep_preload() -> None:
+    """Leave LD_PRELOAD to the process that forks commands: other programs start without it."""
+    if "LD_PRELOAD" in os.environ:
+        _preload["LD_PRELOAD"] = os.environ.pop("LD_PRELOAD")
 
 
 _knowing: list[tuple[str, ...]] = [()]
