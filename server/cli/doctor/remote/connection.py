@@ -86,10 +86,12 @@ async def tls(target: RemoteTarget) -> CheckFinding:
         async with asyncio.timeout(TIMEOUT):
             _, sink = await asyncio.open_connection(host, target.port, ssl=True)
     except ssl.SSLCertVerificationError as error:
+        target.has_tls_fault = True
         chain = TRUST_HERE if target.is_private else "serve the whole chain of a certificate that browsers trust"
         remedy = CERTIFICATE_REMEDIES.get(error.verify_code, chain)
         raise CheckError(error.verify_message, remedy.format(host=host)) from None
     except (OSError, TimeoutError) as error:
+        target.has_tls_fault = True
         reason = "no connection in time" if isinstance(error, TimeoutError) else describe_error(error)
         raise CheckError(reason, "have the proxy speak TLS there") from None
     cert = sink.get_extra_info("peercert") or {}
@@ -127,6 +129,8 @@ async def https_alone(target: RemoteTarget) -> CheckFinding:
 
 
 async def no_redirect(target: RemoteTarget) -> str:
+    if target.has_tls_fault:
+        raise CheckSkippedError("needs TLS")
     for url in (target.url, target.url.rstrip("/") + "/"):
         got = await target.probe.send("POST", url, {}, INITIALIZE)
         if 300 <= got.status < 400:

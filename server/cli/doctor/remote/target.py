@@ -182,6 +182,7 @@ class RemoteTarget:
         self.unauthorized_response: ProbeResponse | None = None  # to a call without a token
         self.is_toolgate = False  # whether the server is a Toolgate
         self.is_private = False  # whether only clients in its network reach it
+        self.has_tls_fault = False  # whether no request can be sent, as TLS fails
         self.challenge: dict[str, str] = {}
         self.resource_metadata: dict[str, Any] = {}
         self.issuer = ""

@@ -23,6 +23,7 @@ def test_the_name_of_a_private_network_is_a_note_and_the_other_checks_go_on(tmp_
     assert "certificate" in called and "name the file of that certificate in SSL_CERT_FILE" in called
 
     assert untrusted["first"] == "TLS" and "SSL_CERT_FILE=root.crt toolgate doctor" in find(untrusted, "TLS")["remedy"]
+    assert [each["name"] for each in untrusted["checks"] if each["verdict"] == "FAIL"] == ["TLS"]
     name = find(trusted, "name")
     assert (name["verdict"], name["finding"]) == ("note", "10.77.0.1 is private")
     assert name["remedy"] == "only clients in this network reach it: claude.ai and ChatGPT don't"
