@@ -29,6 +29,14 @@ def newer_state_error(version: int, option: str) -> StateVersionError:
     )
 
 
+def upgrade_due_error(version: int, newest: int, name: str = "the state database") -> StateError:
+    """Return the error for a database that a start of the server would upgrade to the version `newest`."""
+    return StateError(
+        f"{name} is of version {version}, and serving upgrades it to {newest}; nothing was changed: run toolgate "
+        "backup before, to be able to go back"
+    )
+
+
 def older_state_error(version: int, option: str) -> StateVersionError:
     """Return the error for a database of a version that is not upgraded any more, which `option` names."""
     return StateVersionError(

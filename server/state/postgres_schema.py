@@ -8,7 +8,7 @@ import logging
 from sqlalchemy import Connection, inspect
 
 from toolgate.server.state import migrate, postgres, tables
-from toolgate.server.state.errors import StateError, newer_state_error, older_state_error
+from toolgate.server.state.errors import StateError, newer_state_error, older_state_error, upgrade_due_error
 
 WITHIN = "60s"  # for another server's upgrade
 OPTION = "--database"
@@ -40,8 +40,7 @@ def prepare_schema(connection: Connection, *, upgrades: bool) -> bool:
     if version >= tables.VERSION:
         return False
     if not upgrades:
-        upgrade = f"serving upgrades it to {tables.VERSION}: toolgate backup before, to be able to go back"
-        raise StateError(f"the state database (PostgreSQL) is of version {version}, and {upgrade}")
+        raise upgrade_due_error(version, tables.VERSION, "the state database (PostgreSQL)")
     try:
         migrate.run_migrations(connection, version)
     except Exception as error:

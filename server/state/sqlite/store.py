@@ -16,7 +16,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from toolgate.server.base.state_budget import current_budget
 from toolgate.server.state.commit_gate import UNCHANGED, CommitGate
-from toolgate.server.state.errors import StateError, newer_state_error, older_state_error, state_silent_error
+from toolgate.server.state.errors import (
+    StateError,
+    newer_state_error,
+    older_state_error,
+    state_silent_error,
+    upgrade_due_error,
+)
 from toolgate.server.state.live_processes import ProcessRegistry
 from toolgate.server.state.sqlite.database import (
     compatible_since_of_raw,
@@ -282,8 +288,7 @@ class SqliteStore:
             )
             raise older_state_error(version, "--state")
         if version < VERSION and not self._upgrades:
-            upgrade = f"serving upgrades it to {VERSION}: toolgate backup before, to be able to go back"
-            raise self._unusable(f"is of version {version}, and {upgrade}", None)
+            raise upgrade_due_error(version, VERSION)
 
     def _check_newer(self, connection: "Connection", version: int) -> int:
         """Return the version if this Toolgate can use its tables. Raises StateVersionError."""

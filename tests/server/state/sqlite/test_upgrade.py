@@ -380,6 +380,17 @@ def test_a_newer_state_is_refused_as_a_wrong_command_line_is(tmp_path: Path, wor
     assert "made by a newer Toolgate (version 99" in told.stderr and "--state" in told.stderr
 
 
+def test_a_command_that_reads_an_older_state_says_once_what_upgrades_it(tmp_path: Path) -> None:
+    database = made(tmp_path, OLDEST)
+    told = run(tmp_path, "user", "list", "--state", "state")
+    assert (told.returncode, told.stderr) == (
+        1,
+        f"toolgate: the state database is of version {OLDEST}, and serving upgrades it to {VERSION}; nothing was "
+        "changed: run toolgate backup before, to be able to go back\n",
+    )
+    assert version(database) == OLDEST
+
+
 ORDINARY = """
 import asyncio, sys
 from pathlib import Path
