@@ -113,12 +113,22 @@ def find_file(client: str, platform: Platform, project: Path | None) -> Path | N
 
 
 def is_present(client: str, platform: Platform) -> bool:
-    """Return whether the client seems to be on this machine: its file, the folder of that, or its program."""
+    """Return whether the client seems to be on this machine: its file, the folder of that, or its program.
+
+    An empty folder does not count: `uninstall` leaves the folder that `install` made.
+    """
     path = find_file(client, platform, None)
-    if path is not None and (path.exists() or (path.parent != platform.home and path.parent.is_dir())):
+    if path is not None and (path.exists() or (path.parent != platform.home and _has_files(path.parent))):
         return True
     program = PLACES[client].program
     return bool(program) and shutil.which(program, path=platform.environment.get("PATH", "")) is not None
+
+
+def _has_files(folder: Path) -> bool:
+    try:
+        return any(folder.iterdir())
+    except OSError:
+        return False
 
 
 def _choose_jsonc(path: Path) -> Path:

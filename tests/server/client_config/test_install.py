@@ -101,6 +101,7 @@ def test_without_a_file_one_is_made_and_removed_again(home: Home, client: str) -
     home.run("uninstall", client)
     assert not path.exists()
     assert "has no Toolgate" in home.run("uninstall", client)
+    assert "none is on this machine" in home.run("install", code=2)
 
 
 @pytest.mark.parametrize("client", LINUX)
