@@ -165,6 +165,7 @@ class App:
             host.open_access if host.signs_in else None,
             end_background=host.end_principal,
             release_calls=workspaces.release_calls,
+            count_running=workspaces.count_running,
             overview=self.create_dashboard(),
             sandbox=workspaces.level,
             metrics=self.create_metrics(),

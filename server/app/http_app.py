@@ -72,6 +72,7 @@ class HttpApp:
     - `access(public_url)` opens what people sign in with; None for `--auth none`.
     - `end_background(principal)` ends what a person has running besides requests; `overview` shows it.
     - `release_calls()` fails the calls whose commands go on without this server, and returns whether there were any.
+    - `count_running()` returns how many commands run in the foreground and in the background.
     - `revocation_interval`: seconds between two checks for revoked people and grants. `sandbox`: the level of commands.
     - `open_sessions(transport, limits)` returns the sessions of a transport, by default of this process alone.
     - `announce(public_url, pairing_link)` is called when the server accepts requests.
@@ -86,6 +87,7 @@ class HttpApp:
         *,
         end_background: Callable[[str], Awaitable[None]],
         release_calls: Callable[[], bool] = lambda: False,
+        count_running: Callable[[], tuple[int, int]] = lambda: (0, 0),
         overview: Dashboard,
         revocation_interval: float = CHECK_INTERVAL,
         sandbox: str = "none",
@@ -99,6 +101,7 @@ class HttpApp:
         self._open = access
         self._leave = end_background
         self._release_calls = release_calls
+        self._count_running = count_running
         self._overview = overview
         self._every = revocation_interval
         self._sandbox = sandbox
@@ -314,12 +317,21 @@ class HttpApp:
             if running:
                 await asyncio.wait(running, timeout=self._config.grace)
         finally:  # before a connection's end cancels its calls, also at a second signal
+            self._log_end(sum(not task.done() for task in running))
             released = self._release_calls()
         if running and released:
             await asyncio.wait(running, timeout=ANSWER_TIME)
         await _interrupt([task for transport in transports for task in transport.running.tasks])
         for transport in transports:
             await transport.sessions.suspend_all()
+
+    def _log_end(self, calls: int) -> None:
+        """Log how many calls and commands the end of the server ends. A node's commands go on."""
+        commands = 0 if self._config.node else sum(self._count_running())
+        counts = [(calls, "call"), (commands, "command")]
+        ending = [f"{count} {name}{'' if count == 1 else 's'}" for count, name in counts if count]
+        if ending:
+            log.warning("the server ends with %s unfinished", " and ".join(ending))
 
     def _create_transport(self, row: HttpTransport, prefix: str) -> Transport:
         server = self._server

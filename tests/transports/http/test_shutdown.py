@@ -88,3 +88,29 @@ def test_a_subscription_that_begins_in_the_drain_ends_at_once(tmp_path: Path) ->
         asking.request("POST", "/mcp", json.dumps(body), headers)
         assert b'"result"' in asking.getresponse().read()
         assert listening.process.wait(PATIENCE) == 0
+
+
+def send_call(connection: http.client.HTTPConnection, tool: str, command: str) -> None:
+    params = {"name": tool, "arguments": {"command": command}, "_meta": META}
+    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+    connection.request("POST", "/mcp", json.dumps(body), {**MODERN, "Mcp-Name": tool})
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_the_log_counts_the_calls_and_commands_that_did_not_finish(tmp_path: Path, number: int) -> None:
+    with site(tmp_path, *PROBE, "--grace", "0.1") as listening, contextlib.ExitStack() as stack:
+        first, second = (stack.enter_context(contextlib.closing(listening.connect())) for _ in range(2))
+        for _ in range(2):
+            send_call(first, "BackgroundBash", "sleep 1000")
+            assert first.getresponse().read()
+        begun = tmp_path / "begun"
+        send_call(second, "Bash", f"touch {begun}; sleep 1000")
+        assert eventually(begun.exists)
+        assert listening.stop(number) == 0
+        assert "the server ends with 1 call and 3 commands unfinished" in listening.log()
+
+
+def test_the_log_counts_nothing_where_all_has_finished(tmp_path: Path) -> None:
+    with site(tmp_path, *PROBE) as listening:
+        assert listening.stop() == 0
+        assert "unfinished" not in listening.log()
