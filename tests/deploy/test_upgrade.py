@@ -82,10 +82,10 @@ def test_a_file_survives_an_upgrade_by_git_pull_and_the_way_back(tmp_path: Path,
     assert machine.toolgate("call", "Bash", "command=cat thesis.txt") == b"precious\n"
     machine.toolgate("user", "add", "bob", input=b"correct horse\n")
 
+    machine.toolgate("restore", "-", "--replace", input=backup)
     machine.run(["git", "checkout", "-q", "HEAD~1"], machine.clone)
     for line in installs:
         machine.install(line)
-    machine.toolgate("restore", "-", "--replace", input=backup)
     assert machine.toolgate("--version") == f"toolgate {FORMER_VERSION}\n".encode()
     assert machine.toolgate("call", "Bash", "command=cat thesis.txt") == b"precious\n"
     listed = machine.toolgate("user", "list")
