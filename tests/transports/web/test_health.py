@@ -88,6 +88,21 @@ def test_after_a_restart_of_the_server_the_commands_from_before_are_there_withou
         assert arrive(signed, "zoe").locator("[id^=run-]").count() == 0
 
 
+def test_an_open_page_says_that_the_server_is_away_until_it_answers_again(
+    arrive: Callable[..., Any], tmp_path: Path
+) -> None:
+    with signed_site(tmp_path) as signed:
+        AppUser(signed, "ada", "App")
+        page = arrive(signed, "ada")
+        notice = page.locator("#unreachable")
+        assert notice.is_hidden()
+        signed.site.kill()
+        shows(page, "#unreachable", "can’t reach the server")
+    with signed_site(tmp_path, "--port", str(signed.site.port)):
+        notice.wait_for(state="hidden")
+        is_live(page)
+
+
 @pytest.mark.parametrize(
     "how", ["Redis stops", "PostgreSQL stops", pytest.param("PostgreSQL hangs", marks=pytest.mark.soak)]
 )

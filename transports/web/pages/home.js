@@ -171,8 +171,15 @@
     });
   };
 
+  const RESTART = 1_500; // milliseconds without the server before the page says so: most restarts are shorter
+  let unreachable = 0;
   const showStatus = (text) => {
-    const sign = byId("live");
+    const sign = byId("live"), notice = byId("unreachable");
+    if (text === "live") {
+      clearTimeout(unreachable);
+      unreachable = 0;
+      notice.hidden = true;
+    } else unreachable ||= setTimeout(() => { notice.hidden = false; }, RESTART);
     sign.hidden = false;
     sign.textContent = text;
     sign.classList.toggle("on", text === "live");
