@@ -148,7 +148,7 @@ class Sandboxing:
     async def _end_orphans(self) -> None:
         if self._cgroups is not None:
             for name, survivor in (await asyncio.to_thread(self._cgroups.sweep)).items():
-                log.warning("%s, of a dead server: %s", name, survivor or "ended")
+                log.warning("a dead server left the control group %s: %s", name, survivor or "its commands are ended")
         await asyncio.to_thread(self._sweep_users)
 
     def _sweep_users(self) -> None:
@@ -164,7 +164,7 @@ class Sandboxing:
                 self._state / "workspaces", self._state / "spool", uids, lambda uid: kill_user(uid, unused)
             )
             for name in swept:
-                log.warning("commands of %s, of a dead server: ended", name)
+                log.warning("a dead server left commands of %s: they are ended", name)
 
     def _find_cgroups(self) -> "Cgroups | None":
         from toolgate.tools import cgroups  # start-up
