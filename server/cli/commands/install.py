@@ -17,7 +17,7 @@ from toolgate.server.client_config import links, program, snippets
 from toolgate.server.client_config.clients import NAME, ClientSpec, Entry
 from toolgate.server.client_config.config_file import ConfigFileError, read_config_file
 from toolgate.server.client_config.install import FileEdit, format_change, has_entry, plan_install, plan_uninstall
-from toolgate.server.client_config.locations import PLACES, WSL_APPS, Platform, find_file
+from toolgate.server.client_config.locations import PLACES, WSL_APPS, Platform, find_file, is_present
 from toolgate.server.config.load import Config, read_environment
 from toolgate.server.config.types import parse_public_url
 from toolgate.server.protocol.errors import UsageError
@@ -48,16 +48,19 @@ def install(
             return 0
         if dry_run:
             return _show_edit(spec, edit, entry)
+        is_missing = not project and not is_present(client, platform)
         claude = None if project else _find_claude(client, config.environment)
         if claude:
             _run_claude(claude, config.own_environment, entry, replace=has_entry(spec, edit.file))
             print(f"Added Toolgate to {spec.title}, in {edit.file}")
         else:
-            _apply(edit, f"Added Toolgate to {spec.title}, in", project)
+            _apply(edit, f"Added Toolgate to {spec.title}, in")
     except (ConfigFileError, OSError) as error:
         _print_failure("install", error)
         print("To add it by hand, put this into the file:", file=sys.stderr)
         return _print_entry(client, spec, entry)
+    if is_missing:
+        print(f"note: neither a file nor the program of {spec.title} was on this machine; is it installed?")
     if not public_url and (lacking := _find_lacking(config, client)):
         print(f"note: {lacking}")
     place = PLACES[client]
@@ -88,7 +91,7 @@ def uninstall(*, client: str | None, project: bool = False, dry_run: bool = Fals
             _run_claude(claude, own, None, replace=True)
             print(f"Removed Toolgate from {spec.title}, in {edit.file}")
         else:
-            _apply(edit, f"Removed Toolgate from {spec.title}, in", project)
+            _apply(edit, f"Removed Toolgate from {spec.title}, in")
     except (ConfigFileError, OSError) as error:
         _print_failure("uninstall", error)
         return 1
@@ -178,16 +181,13 @@ def _print_entry(client: str, spec: ClientSpec, entry: Entry) -> int:
     return 1
 
 
-def _apply(edit: FileEdit, done: str, project: bool) -> None:
-    is_new = not project and not edit.file.target.parent.exists()
+def _apply(edit: FileEdit, done: str) -> None:
     has_backup = edit.apply()
     print(f"{done} {edit.file}")
     if edit.drops_mark:
         print("The file began with a byte order mark, which the client can't read: it is removed.")
     if has_backup:
         print(f"The file as it was is {escape_unprintable(str(edit.file.backup))}")
-    if is_new:
-        print(f"note: {escape_unprintable(str(edit.file.target.parent))} was not there; is the client installed?")
 
 
 def _show_edit(spec: ClientSpec, edit: FileEdit, entry: Entry | None = None) -> int:

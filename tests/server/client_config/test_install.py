@@ -92,7 +92,7 @@ def test_every_client_that_starts_servers_has_a_place() -> None:
 def test_without_a_file_one_is_made_and_removed_again(home: Home, client: str) -> None:
     told = home.run("install", client, "--name", "mine", "--sandbox", "none")
     path = home.folder / LINUX[client]
-    assert str(path) in told and CLIENTS[client].title in told
+    assert str(path) in told and f"program of {CLIENTS[client].title} was on this machine" in told
     entry = home.entry(client)
     words = entry["command"] if client == "opencode" else [entry["command"], *entry["args"]]
     assert words == [COMMAND, "--name", "mine", "--sandbox", "none"]
