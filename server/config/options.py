@@ -41,7 +41,7 @@ from toolgate.tools.workspace import limits
 _http = partial(Option, is_http_only=True)
 _rule = partial(Option, parse=rules.check_rule_word, default=(), metavar="RULE", splitter=rules.split_rules)
 
-OPTION_GROUPS: dict[str, tuple[Option, ...]] = {
+_GROUPS: dict[str, tuple[Option, ...]] = {
     "Serving": (
         *(_http(row.name, row.help, parse_bool, False, short=row.short) for row in HTTP_TRANSPORTS),
         _http("host", "address to listen on (default 127.0.0.1)", parse_listen_host, "127.0.0.1", "HOST"),
@@ -385,6 +385,6 @@ OPTION_GROUPS: dict[str, tuple[Option, ...]] = {
 }
 for _row in FEATURES:
     for _group, _options in (resolve_name(f"{ROOM}.{_row.options}") if _row.options else {}).items():
-        OPTION_GROUPS[_group] += _options
-OPTION_GROUPS = {group: options for group, options in OPTION_GROUPS.items() if options}
+        _GROUPS[_group] += _options
+OPTION_GROUPS = {group: options for group, options in _GROUPS.items() if options}
 OPTIONS = tuple(chain.from_iterable(OPTION_GROUPS.values()))

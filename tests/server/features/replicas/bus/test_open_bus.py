@@ -21,7 +21,8 @@ async def use():
 asyncio.run(use())
 own = {name.split(".")[0] for name in sys.modules} - set(sys.stdlib_module_names) - BEFORE
 print(*sorted(own - {"toolgate", "msgspec", "typing_extensions"}))  # the last is msgspec's
-print(*sorted(name for name in sys.modules if name.startswith("toolgate.server.") and ".base" not in name))
+apart = ("toolgate.server.base", "toolgate.server.features")
+print(*sorted(name for name in sys.modules if name.startswith("toolgate.server.") and not name.startswith(apart)))
 """
 
 
