@@ -31,7 +31,6 @@ KNOWN = (  # what most servers and commands import
     "toolgate.server.app.http_checks",
     "toolgate.server.auth.setup",
     "toolgate.server.base.bus.memory_bus",
-    "toolgate.server.base.bus.memory_bus",
     "toolgate.server.calls.terminal",
     "toolgate.server.cli.commands",
     "toolgate.server.cli.commands.call",
