@@ -97,6 +97,6 @@ class PostgresFeature:
         return await postgres.connect(self._store.url)
 
     def _list_rows(self) -> "list[MetricRow]":
-        from toolgate.server.telemetry.metrics.gauges import database_rows  # start-up
+        from toolgate.server.features.postgres.gauges import database_rows  # start-up
 
         return database_rows(self._get_monitor().health)

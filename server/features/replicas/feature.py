@@ -11,6 +11,7 @@ from toolgate.server.base.bus.bus import Bus
 from toolgate.server.base.bus.settings import BusSettings, name_prefix
 from toolgate.server.calls.notifier import Notifier
 from toolgate.server.features.replicas.deployment import find_deployment
+from toolgate.server.features.replicas.gauges import bus_rows
 from toolgate.server.features.replicas.open_bus import create_bus
 from toolgate.server.features.replicas.processes import ReplicaProcesses
 from toolgate.server.features.replicas.services.approvals import SharedSessionApprovals
@@ -23,7 +24,6 @@ from toolgate.server.features.replicas.services.recent_calls import SharedCalls
 from toolgate.server.features.replicas.services.remote_tasks import RemoteTasks
 from toolgate.server.features.replicas.sessions.opener import SharedSessionOpener
 from toolgate.server.protocol.errors import UsageError
-from toolgate.server.telemetry.metrics.gauges import bus_rows
 
 FOLLOW_AFTER = 1.0  # seconds after the start: what the first answer does not need waits for it
 

@@ -1,0 +1,22 @@
+"""List what is read of Redis at each scrape."""
+
+from collections.abc import Callable
+
+from toolgate.server.base.bus.bus import BusHealth
+from toolgate.server.telemetry.metrics.gauges import MetricRow, Values, counter, gauge
+
+
+def bus_rows(measure: Callable[[], BusHealth]) -> list[MetricRow]:
+    """Return the rows of the connections to Redis."""
+
+    def read(field: str) -> Callable[[], Values]:
+        return lambda: [((), getattr(measure(), field))]
+
+    return [
+        gauge("toolgate_bus_up", "1 if Redis answers.", read("is_reachable")),
+        gauge("toolgate_bus_latency_seconds", "Time of the newest answer of Redis.", read("latency")),
+        gauge("toolgate_bus_lease_age_seconds", "Time since the lease was renewed.", read("lease_age")),
+        gauge("toolgate_bus_lag_seconds", "Time that the oldest unwritten event has waited.", read("lag")),
+        gauge("toolgate_bus_unwritten_bytes", "Bytes of events that Redis does not have yet.", read("unwritten")),
+        counter("toolgate_bus_dropped", "Events for which there was no room.", read("dropped")),
+    ]
