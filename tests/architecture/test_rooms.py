@@ -1,6 +1,7 @@
 """Check that rooms have an order and a docstring, and that no file is loose without a reason."""
 
 from collections import Counter
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from tests.architecture import rooms
 from tests.architecture.rooms import ORDER
 from tests.conftest import SLOW
+from tests.servers.forked_command import KNOWN
 
 MOST = 15  # files of a room, beside its `__init__`
 LARGER = {  # rooms that have more for now, each with the reason
@@ -47,6 +49,10 @@ def test_a_room_has_at_most_15_files() -> None:
 
 def test_every_module_that_starts_first_is_there() -> None:
     assert [name for name in SLOW if not (rooms.ROOT / "tests" / name).exists()] == []
+
+
+def test_every_module_that_servers_are_forked_with_is_there() -> None:
+    assert [name for name in KNOWN if find_spec(name) is None] == []
 
 
 @pytest.mark.parametrize("folder", rooms.folders(), ids=str)

@@ -226,7 +226,8 @@ def run(words: Sequence[str], text: str, *, cwd: Path, env: Mapping[str, str]) -
 
 def _serve(control: socket.socket, modules: Sequence[str]) -> None:
     for name in (*KNOWN, *OTHERS, *modules):
-        importlib.import_module(name)
+        with contextlib.suppress(ModuleNotFoundError):  # tests/architecture/test_rooms.py says so, and names it
+            importlib.import_module(name)
     gc.collect()
     gc.freeze()  # a collection in a fork would copy every page
     wake, woken = os.pipe()
