@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests import pairs
 from tests.clients.chromium import browser
 from tests.clients.raw_client import ROOT, Server, served
 from tests.clients.raw_http_client import Opener, Site, site, spoken
@@ -125,6 +126,10 @@ def pytest_configure(config: pytest.Config) -> None:
         config.add_cleanup(sites.close)
     told = "brief(*ids): of its parameters `make test` takes these, the first where none is named; the soak the others"
     config.addinivalue_line("markers", told)
+    config.addinivalue_line("markers", "pairs: `make test` takes pairs of its parameters: tests/pairs.py")
+    config.addinivalue_line(
+        "markers", "rotated(n): `make test` takes n values of its parameter, each test the next ones"
+    )
     config.addinivalue_line("markers", "programs(*names): it needs these, and fails without them; PACKAGES has them")
     config.addinivalue_line("markers", "alone: it is about what one server has for itself: not with --replicas")
     config.addinivalue_line("markers", "both: `make test` takes it with the other kind of Chromium, too")
@@ -139,6 +144,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=lambda item: order.get(str(item.path), len(order)))
     _brief(items)
     _leave_sse_to_the_soak(items)
+    pairs.leave_to_the_soak(items)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

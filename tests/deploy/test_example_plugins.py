@@ -58,6 +58,7 @@ def journey(server: Server) -> None:
     assert message["content"]["text"].endswith("```c++\nint main() {}\n```")
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("revision", ["2024-11-05", "2025-11-25", STATELESS])
 def test_a_client_lists_everything_and_tries_each_part(everywhere: Start, revision: str) -> None:
     with fake_service(sunny) as service:

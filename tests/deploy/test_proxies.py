@@ -198,6 +198,7 @@ def test_the_official_client_goes_on_when_caddy_died_in_the_middle_of_a_call(ser
 # -- bodies
 
 
+@pytest.mark.pairs
 @fronts
 @pytest.mark.parametrize("protocol", ["--http1.1", "--http2"])
 def test_bodies_of_15_mib_are_taken_and_of_17_refused_by_a_sentence(

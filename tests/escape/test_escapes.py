@@ -75,8 +75,8 @@ def _soaks(attempt: Attempt, server: str) -> bool:
         return True
     if server == "bwrap-ungrouped":
         return not (attempt.limit == "memory" and attempt.rooted)
-    if server in ("bwrap-user", "uid-ungrouped"):
-        return attempt.limit != "" or attempt in limits.LIMITS
+    if server in ("bwrap-user", "uid-ungrouped"):  # root's bwrap stops the same by the same means
+        return attempt.limit != "" or attempt in limits.LIMITS or ATTEMPTS.index(attempt) % 4 != 0
     return attempt.dear and server != "bwrap"
 
 

@@ -25,6 +25,8 @@ from tests.clients.raw_http_client import site
 from tests.conftest import PROBE
 from tests.interop.official_clients import CARRIERS, LEAN, MODES, THIRTEEN, WAYS, Negotiation, told_apart
 
+pytestmark = pytest.mark.pairs
+
 QUESTION = json.dumps([{"question": "Tea or coffee?", "options": ["tea", "coffee"]}])
 SKILL = "---\nname: {0}\ndescription: What {0} is for.\n---\nDo it.\n"
 

@@ -17,6 +17,8 @@ from tests.conftest import PROBE
 from tests.transports.test_restart import begin, call, data, streaming
 from toolgate.server.protocol.interruption import INTERRUPTED
 
+pytestmark = pytest.mark.pairs
+
 Start = Callable[..., Server]
 LONG = {"seconds": 600}
 LONG_GRACE = "300"  # seconds: a test that waits for it fails

@@ -35,6 +35,7 @@ def test_a_whole_conversation(connect: Connect, revision: str) -> None:
     assert server.result(silent)["content"][0]["text"] == "waited"
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("revision", REVISIONS)
 def test_a_large_message_either_way_does_not_hold_up_others(connect: Connect, revision: str) -> None:
     server = connect(revision=revision)

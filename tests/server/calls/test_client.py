@@ -9,6 +9,8 @@ import pytest
 from tests.clients.raw_client import STATELESS, Refusal, Server
 from tests.clients.raw_http_client import Http
 
+pytestmark = pytest.mark.pairs
+
 Start = Callable[..., Server]
 ALL = {"elicitation": {}, "sampling": {}, "roots": {}}
 ANSWERS = {

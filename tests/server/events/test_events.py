@@ -15,6 +15,8 @@ from tests.clients.raw_client import ROOT, STATELESS, Refusal, Server, eventuall
 from tests.clients.raw_http_client import Site
 from toolgate.tools.builtin.events import EVENTS
 
+pytestmark = pytest.mark.pairs
+
 Start = Callable[..., Server]
 EXTENSION = "io.modelcontextprotocol/events"
 DECLARED = {"extensions": {EXTENSION: {}}}

@@ -20,6 +20,8 @@ from toolgate.server.calls import display
 from toolgate.server.methods import tools as tools_method
 from toolgate.server.policy.rules import Rules, parse_rules
 
+pytestmark = pytest.mark.pairs
+
 Start = Callable[..., Server]
 FORMS = {"elicitation": {}}
 RUN = {"command": "echo run >> runs; echo done"}

@@ -14,6 +14,8 @@ from tests.servers.line_counter import counted_lines
 from toolgate.tools.api.registry import Registry
 from toolgate.tools.api.resource import resource
 
+pytestmark = pytest.mark.pairs
+
 Start = Callable[..., Server]
 UPDATED = "notifications/resources/updated"
 

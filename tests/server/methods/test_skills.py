@@ -12,6 +12,8 @@ import pytest
 
 from tests.clients.raw_client import STATELESS, WITH_SESSION, Refusal, Server
 
+pytestmark = pytest.mark.pairs
+
 Start = Callable[..., Server]
 UPDATED = "notifications/resources/updated"
 SKILL = "---\nname: {name}\ndescription: {about}\n---\nWork on $ARGUMENTS.\n"

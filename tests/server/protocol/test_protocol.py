@@ -10,6 +10,8 @@ import pytest
 
 from tests.clients.raw_client import REVISIONS, STATELESS, WITH_SESSION, Refusal, Server, eventually
 
+pytestmark = pytest.mark.pairs
+
 Start = Callable[..., Server]
 
 

@@ -20,6 +20,8 @@ from toolgate.tools.builtin.file_types import mime_type
 from toolgate.tools.builtin.skills.skills import Skills
 from toolgate.tools.builtin.workspace_files import workspace_file
 
+pytestmark = pytest.mark.pairs
+
 Start = Callable[..., Server]
 UPDATED = "notifications/resources/updated"
 ERAS = ("2025-11-25", STATELESS)

@@ -45,6 +45,7 @@ def node_state(folder: Path) -> None:
     write(folder, {"node.name": "one", "keys/database": "k" * 32, f"workspaces/{ADA}/thesis.txt": "older"})
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("words", [(), ("--with-workspaces",)], ids=["without workspaces", "with workspaces"])
 @pytest.mark.parametrize("over", [server_state, node_state])
 @pytest.mark.parametrize("of", [server_state, node_state])

@@ -77,6 +77,7 @@ def test_a_request_has_one_meaning_wherever_it_is_cut(case: Case) -> None:
         check(used, USED, *cut(case.data, place))
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("used", [False, True], ids=["new", "used"])
 @pytest.mark.parametrize("case", EACH)
 def test_the_server_answers_as_the_table_says(case: Case, used: bool, shared: Site) -> None:

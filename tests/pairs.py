@@ -1,0 +1,72 @@
+"""Take pairs of parameters in place of their full product: `make test` runs the pairs, `make soak` the rest.
+
+Most faults come from one value, or from two that meet. So the tests with the mark `pairs` run often enough that each
+two of a test, a value of one parameter and a value of another meet once: a test of two parameters runs each value of
+either once, and the tests of a module begin at different places of the product.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import combinations, groupby
+
+import pytest
+
+Row = tuple[int, ...]  # the number of each parameter's value
+
+
+def choose(rows: Sequence[Row], first: int = 0) -> set[int]:
+    """Return the places of few rows that cover what all of them cover: always the row that covers most of the rest. Of
+    several, it is the next one from `first` on."""
+    strength = 2 if len(rows[0]) > 2 else 1
+    covered_by = [{*combinations(enumerate(row), min(strength, len(row)))} for row in rows]
+    rest = set().union(*covered_by)
+    chosen = set[int]()
+    while rest:
+        best = max(range(len(rows)), key=lambda place: (len(covered_by[place] & rest), -((place - first) % len(rows))))
+        chosen.add(best)
+        rest -= covered_by[best]
+    return chosen
+
+
+def leave_to_the_soak(items: Iterable[pytest.Item]) -> None:
+    """Mark for the soak what tests with `pairs` need not run."""
+    marked = [
+        item
+        for item in items
+        if isinstance(item, pytest.Function) and hasattr(item, "callspec") and _is_marked(item, "pairs")
+    ]
+    quick = [item for item in marked if not _is_marked(item, "soak")]
+    for turn, (_, group) in enumerate(groupby(quick, key=lambda item: item.nodeid.partition("[")[0])):
+        test = [*group]
+        rows = [*_rows(test)]
+        chosen = choose(rows, turn) if rows else {*range(len(test))}
+        for place, item in enumerate(test):
+            if place not in chosen:
+                item.add_marker(pytest.mark.soak)
+
+
+def _is_marked(item: pytest.Item, name: str) -> bool:
+    return item.get_closest_marker(name) is not None
+
+
+def _rows(items: Sequence[pytest.Function]) -> Iterator[Row]:
+    """Yield the row of each item. Parameters that change together are one; a named tuple of words is several."""
+    values = [[*_fields(item)] for item in items]
+    columns = {_number(column) for column in zip(*values, strict=True)}
+    return zip(*sorted(column for column in columns if len({*column}) > 1), strict=True)
+
+
+def _fields(item: pytest.Function) -> Iterator[object]:
+    for value in item.callspec.params.values():
+        is_several = hasattr(value, "_fields") and all(isinstance(field, str) for field in value)
+        yield from map(_key, value if is_several else [value])
+
+
+def _key(value: object) -> object:
+    """Return what equal values have in common; a product repeats its objects."""
+    return (type(value), value) if isinstance(value, (str, bytes, int, float)) else id(value)
+
+
+def _number(values: Sequence[object]) -> Row:
+    """Return the values as numbers, in the order in which they come first."""
+    numbers = {value: number for number, value in enumerate(dict.fromkeys(values))}
+    return tuple(numbers[value] for value in values)
