@@ -40,7 +40,7 @@ NOTICE = (
 T = TypeVar("T")
 
 
-class _Move:
+class _WorkspaceMove:
     """A move under way. `owner` stands for the gateway that moves."""
 
     def __init__(self, owner: object, archive: Path) -> None:
@@ -62,7 +62,7 @@ class WorkspaceMoves:
         self._folders = PrincipalFolders(state)
         self._workspaces = workspaces
         self._is_shared = is_shared
-        self._moves: dict[str, _Move] = {}  # by principal
+        self._moves: dict[str, _WorkspaceMove] = {}  # by principal
         self._folder.mkdir(mode=0o700, exist_ok=True)
         for rest in self._folder.glob(f"*{ARCHIVE}*"):
             rest.unlink()
@@ -203,12 +203,12 @@ class WorkspaceMoves:
         if principal in self._moves:
             raise ToolError("another move of that workspace is under way")
 
-    def _add(self, principal: str, owner: object) -> _Move:
-        move = _Move(owner, self._folder / f"{principal}-{secrets.token_hex(4)}{ARCHIVE}")
+    def _add(self, principal: str, owner: object) -> _WorkspaceMove:
+        move = _WorkspaceMove(owner, self._folder / f"{principal}-{secrets.token_hex(4)}{ARCHIVE}")
         self._moves[principal] = move
         return move
 
-    def _find(self, principal: str, owner: object) -> _Move:
+    def _find(self, principal: str, owner: object) -> _WorkspaceMove:
         move = self._moves.get(principal)
         if move is None or move.owner is not owner:
             raise ToolError("the move is not under way any more: repeat it")
@@ -229,7 +229,7 @@ class WorkspaceMoves:
 
     # -- on the disk: what blocks
 
-    def _pack(self, principal: str, move: _Move) -> PackedWorkspace:
+    def _pack(self, principal: str, move: _WorkspaceMove) -> PackedWorkspace:
         folder = self._folders.workspaces / principal
         folder.mkdir(mode=0o700, exist_ok=True)
         try:
@@ -242,12 +242,12 @@ class WorkspaceMoves:
             if self._moves.get(principal) is not move:  # cancelled meanwhile
                 move.archive.unlink(missing_ok=True)
 
-    def _begin_arrival(self, principal: str, move: _Move) -> None:
+    def _begin_arrival(self, principal: str, move: _WorkspaceMove) -> None:
         self._write_marker(principal, ARRIVED, "")
         self._remove_folders(principal)
         os.close(os.open(move.archive, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
 
-    def _unpack(self, principal: str, move: _Move, digest: str) -> None:
+    def _unpack(self, principal: str, move: _WorkspaceMove, digest: str) -> None:
         with move.archive.open("rb") as file:
             if hashlib.file_digest(file, "sha256").hexdigest() != digest:
                 raise ToolError("what arrived is not what was packed: repeat the move")

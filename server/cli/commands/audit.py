@@ -69,7 +69,7 @@ Entry = EntryData
 def show(config: Config, **filters: Any) -> int:
     """Print the newest calls that pass all filters. Raises UsageError."""
     refuse_other_owner(config)
-    listing = _Listing(config, filters)
+    listing = _CallListing(config, filters)
     return _run(config, listing.show, verifies=False)
 
 
@@ -130,7 +130,7 @@ def _print_verdict(verdict: AuditVerdict, where: str) -> bool:
     return verdict.is_intact
 
 
-class _Listing:
+class _CallListing:
     """The recorded calls that the command's flags select."""
 
     def __init__(self, config: Config, flags: Mapping[str, Any]) -> None:

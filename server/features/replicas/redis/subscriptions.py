@@ -24,7 +24,7 @@ TURN = 64  # messages after which other work of the event loop comes first
 log = logging.getLogger("toolgate.bus")
 
 
-class _Channel(msgspec.Struct, eq=False):
+class _RedisChannel(msgspec.Struct, eq=False):
     """A channel that this process reads. `confirmed` is done while Redis sends its messages."""
 
     receive: Callable[[bytes], None]
@@ -40,7 +40,7 @@ class RedisSubscriptions:
         self._server = server
         self._seconds = seconds
         self._loop = asyncio.get_running_loop()
-        self._channels: dict[bytes, _Channel] = {}
+        self._channels: dict[bytes, _RedisChannel] = {}
         self._subscribed: set[bytes] = set()  # sent over this connection
         self._awaited: dict[bytes, int] = {}  # SUBSCRIBE without a reply, by channel
         self._changed: set[bytes] = set()  # added or removed since the last were sent
@@ -50,7 +50,7 @@ class RedisSubscriptions:
 
     def add(self, channel: bytes, receive: Callable[[bytes], None], missed: Callable[[], None]) -> None:
         """Call `receive` with what is published to the channel from soon on, and `missed` when some may be lost."""
-        added = self._channels[channel] = _Channel(receive, missed, self._loop.create_future())
+        added = self._channels[channel] = _RedisChannel(receive, missed, self._loop.create_future())
         if channel in self._subscribed and channel not in self._awaited:
             added.confirmed.set_result(None)
         self._note_change(channel)

@@ -22,7 +22,7 @@ MAX_RESERVED = 100  # calls, of the largest limits
 log = logging.getLogger("toolgate")
 
 
-class _Allowance(msgspec.Struct, eq=False):
+class _CallAllowance(msgspec.Struct, eq=False):
     """Calls of one principal and scope that are reserved here.
 
     until: the end of their minute
@@ -55,12 +55,12 @@ class SharedRateLimiter:
         self._bus = bus
         self._now = now
         self._patience = patience
-        self._allowances: dict[tuple[str, str], _Allowance] = {}  # by principal and scope
+        self._allowances: dict[tuple[str, str], _CallAllowance] = {}  # by principal and scope
         self._swept = now()
 
     async def admit(self, principal: str, scope: str = ANY) -> str | None:
         """Count a call, or return why it is refused, without counting it."""
-        taken: list[tuple[_Allowance, float]] = []
+        taken: list[tuple[_CallAllowance, float]] = []
         try:
             for each in dict.fromkeys((scope, ANY)):  # the narrower first: what it refuses takes nothing from the other
                 if each not in self._most:
@@ -88,22 +88,22 @@ class SharedRateLimiter:
         """Return the number of allowances in memory."""
         return len(self._allowances)
 
-    def _find(self, principal: str, scope: str) -> _Allowance:
+    def _find(self, principal: str, scope: str) -> _CallAllowance:
         key = (principal, scope)
         allowance = self._allowances.get(key)
         if allowance is None:
             self._sweep()
-            allowance = self._allowances[key] = _Allowance()
+            allowance = self._allowances[key] = _CallAllowance()
         return allowance
 
-    def _take(self, allowance: _Allowance) -> bool:
+    def _take(self, allowance: _CallAllowance) -> bool:
         """Use a call of the allowance. Return whether there was one."""
         if not allowance.count or allowance.until <= self._now():
             return False
         allowance.count -= 1
         return True
 
-    async def _wait(self, allowance: _Allowance, principal: str, scope: str) -> str | None:
+    async def _wait(self, allowance: _CallAllowance, principal: str, scope: str) -> str | None:
         """Use a call once more are reserved, or return why none is. Raises BusUnreachableError, TimeoutError."""
         allowance.waiting += 1
         try:
@@ -118,7 +118,7 @@ class SharedRateLimiter:
         finally:
             allowance.waiting -= 1
 
-    async def _reserve(self, allowance: _Allowance, principal: str, scope: str) -> str | None:
+    async def _reserve(self, allowance: _CallAllowance, principal: str, scope: str) -> str | None:
         """Reserve the calls that wait, and some more. Return why none is, or None. Raises BusUnreachableError."""
         try:
             most, began = self._most[scope], self._now()
@@ -132,7 +132,7 @@ class SharedRateLimiter:
         allowance.count, allowance.until = left + found.granted, began + found.seconds
         return None
 
-    def _put_back(self, taken: list[tuple[_Allowance, float]]) -> None:
+    def _put_back(self, taken: list[tuple[_CallAllowance, float]]) -> None:
         for allowance, until in taken:
             if allowance.until == until:  # still of this minute
                 allowance.count += 1
