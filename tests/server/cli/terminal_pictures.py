@@ -64,6 +64,7 @@ def play(scene: Scene) -> list[str]:
         Path(folder).chmod(0o755)  # the users of the sandbox pass through
         (home := Path(folder) / "ada").mkdir(mode=0o755)
         (home / ".cursor").mkdir()
+        (home / ".cursor/argv.json").write_text("{}")  # Cursor has been used
         port = str(unused.getsockname()[1])
         unused.close()
         for command in scene.commands:

@@ -17,6 +17,7 @@ from tests.servers.faulty_proxy import verdicts
 from tests.servers.postgres import PASSWORD, Postgres
 from tests.servers.redis_server import RedisProcess, find_free_port, redis_server
 from toolgate.server.cli.doctor import main, postgres
+from toolgate.server.cli.doctor.clocks import compare_clocks
 from toolgate.server.cli.doctor.report import CheckError, CheckNote, run_checks
 from toolgate.server.config import load
 from toolgate.server.config.secret_file import read_secret
@@ -293,8 +294,10 @@ def test_a_database_with_sealed_keys_asks_for_the_secret(
 def test_a_clock_that_is_off_is_named_with_by_how_much(
     redis: RedisProcess, node: NodeProcess, database: str, off: float, said: str
 ) -> None:
-    config = load.load({"database": database, "redis": redis.unix_url, "node": [f"unix:{node.socket}"]}, {})
-    found = asyncio.run(replicas.clocks(config, lambda: time.time() + off))
+    options = {"http": "true", "database": database, "redis": redis.unix_url, "node": [f"unix:{node.socket}"]}
+    parts = main.list_parts(load.load(options, {}))
+    clocks = {name: reading for part in parts for name, reading in part.clocks.items()}
+    found = asyncio.run(compare_clocks(clocks, lambda: time.time() + off))
     if not said:
         assert isinstance(found, str)
         return
