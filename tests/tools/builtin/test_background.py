@@ -54,16 +54,16 @@ def test_a_command_held_too_long_goes_on_as_a_background_task(tmp_path: Path) ->
 
 
 def test_while_planning_a_long_command_names_no_tool_that_the_plan_refuses(start: Start) -> None:
-    server = start("--hold", "1")
+    server = start("--hold", "3")
     server.text("PlanMode", {"action": "enter", "goal": "look"})
     late = server.call("Bash", {"command": "sleep 60", "timeout": 300})
     assert late["isError"] and late["content"][0]["text"] == (
         "timed out after 300 ms; for what takes longer use a larger timeout (at most 600000 ms), or BackgroundBash, "
         "once PlanMode exit has ended the plan"
     )
-    text = server.text("Bash", {"command": "echo one; sleep 60", "timeout": 2000})
+    text = server.text("Bash", {"command": "echo one; sleep 60", "timeout": 60_000})
     assert re.fullmatch(
-        r"one\nstill running after [\d.]+ s; goes on, with its timeout of 2000 ms, as background task (\d+): "
+        r"one\nstill running after [\d.]+ s; goes on, with its timeout of 60000 ms, as background task (\d+): "
         "ReadBgOutput reads on; it stays read-only",
         text,
     )
