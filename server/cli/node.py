@@ -16,7 +16,6 @@ from toolgate.server.base.watch import FileChanges
 from toolgate.server.cli.readiness import notify_ready
 from toolgate.server.config.load import Config
 from toolgate.server.config.node_address import NodeAddress, name_socket, parse_node_address
-from toolgate.server.features.nodes.options import check_server_options
 from toolgate.server.node.connect import read_certificate
 from toolgate.server.node.databases import DATABASES_FILE, KnownDatabases
 from toolgate.server.node.listener import GatewayListener, SocketFile, open_listener
@@ -29,6 +28,7 @@ from toolgate.server.node.people import GonePrincipals
 from toolgate.server.node.server import NodeServer
 from toolgate.server.protocol.errors import UsageError
 from toolgate.server.telemetry import logging as logs
+from toolgate.tools.workspace import limits
 from toolgate.tools.workspace.files.state_file import open_or_replace
 
 DONE, FAULT = 0, 1
@@ -65,6 +65,12 @@ def serve_node(options: Config, *, listen: Sequence[str] | None, name: str | Non
         logs.stop()
     run_loop.exit_if_hung(code)
     return code
+
+
+def check_server_options(options: Config) -> None:
+    """Raise UsageError for options of a node that are its servers'."""
+    for word in filter(limits.is_of_calls, options.limit):
+        raise UsageError(f"--limit {word} is the server's: give it to the server with --node, not to toolgate node")
 
 
 def choose_addresses(options: Config, words: Sequence[str] | None) -> tuple[NodeAddress, ...]:

@@ -15,10 +15,20 @@ IPV6 = r"(?:[0-9A-Fa-f]{0,4}:){2,7}[0-9A-Fa-f]{0,4}(?:/[0-9]+)?"
 HOST_AND_PORT = r"[^:/]+:[0-9]{1,5}"
 
 
+SERVER, NODE, BOTH = "server", "node", "both"  # places of options: a node's is refused beside --node
+
+
 class Option(msgspec.Struct, frozen=True):
-    """One option. `parse` converts a word to the value and raises ValueError. Without a `metavar` it is a switch; the
-    default () makes it a list. Files with secrets (`is_secret`) are hidden from commands. `item_pattern` matches list
-    items with a colon; `splitter` splits an environment list in another way."""
+    """One option.
+
+    parse: converts a word to the value, and raises ValueError
+    default: the value without one; () makes it a list
+    metavar: None makes it a switch
+    is_secret: whether it names a file with a secret, which is hidden from commands
+    place: whose option it is where commands run at a node
+    item_pattern: matches list items with a colon
+    splitter: splits an environment list in another way
+    """
 
     name: str
     help: str
@@ -29,6 +39,7 @@ class Option(msgspec.Struct, frozen=True):
     is_http_only: bool = False
     is_planned: bool = False
     is_secret: bool = False
+    place: str = SERVER
     item_pattern: str = r"(?!)"
     splitter: Callable[[str], list[str]] | None = None
 

@@ -6,7 +6,7 @@ from pkgutil import resolve_name
 
 from toolgate.server.config.feature_rows import FEATURES, ROOM
 from toolgate.server.config.node_address import parse_node_address
-from toolgate.server.config.option import Option
+from toolgate.server.config.option import BOTH, NODE, Option
 from toolgate.server.config.plugin_paths import parse_plugin_path, split_plugin_paths
 from toolgate.server.config.transports import HTTP_TRANSPORTS
 from toolgate.server.config.types import (
@@ -62,6 +62,7 @@ _GROUPS: dict[str, tuple[Option, ...]] = {
             parse_path,
             metavar="FILE",
             is_secret=True,
+            place=BOTH,
         ),
         Option("name", "server name that clients see", parse_server_name, "toolgate", "NAME", "-n"),
         Option("hold", "seconds before a call becomes a background task (default 45)", parse_seconds, 45.0, "SECONDS"),
@@ -93,6 +94,7 @@ _GROUPS: dict[str, tuple[Option, ...]] = {
             "seconds that running calls get at shutdown (default 1.5 over stdio, 5 over HTTP)",
             parse_seconds,
             metavar="SECONDS",
+            place=BOTH,
         ),
         Option(
             "structured-output",
@@ -108,6 +110,7 @@ _GROUPS: dict[str, tuple[Option, ...]] = {
             "folder for keys, database and spools (default: the XDG data folder; root's is /var/lib/toolgate)",
             parse_path,
             metavar="DIR",
+            place=BOTH,
         ),
         Option(
             "workspace",
@@ -115,6 +118,7 @@ _GROUPS: dict[str, tuple[Option, ...]] = {
             "the state folder)",
             parse_path,
             metavar="DIR",
+            place=NODE,
         ),
         _http(
             "idle-workspaces",
@@ -122,6 +126,7 @@ _GROUPS: dict[str, tuple[Option, ...]] = {
             one_of("keep", "archive", "delete"),
             "keep",
             "WHAT",
+            place=NODE,
         ),
         _http(
             "idle-after",
@@ -129,6 +134,7 @@ _GROUPS: dict[str, tuple[Option, ...]] = {
             parse_long_time,
             90 * 86_400,
             "TIME",
+            place=NODE,
         ),
         _http(
             "gone-workspaces",
@@ -137,6 +143,7 @@ _GROUPS: dict[str, tuple[Option, ...]] = {
             one_of("keep", "archive", "delete"),
             "archive",
             "WHAT",
+            place=NODE,
         ),
         _http(
             "gone-after",
@@ -144,6 +151,7 @@ _GROUPS: dict[str, tuple[Option, ...]] = {
             parse_long_time,
             30 * 86_400,
             "TIME",
+            place=NODE,
         ),
     ),
     "Plugins and skills": (
@@ -160,9 +168,16 @@ _GROUPS: dict[str, tuple[Option, ...]] = {
         Option("skills", "skill folder that comes before the others", parse_path, (), "DIR"),
     ),
     "Logs and records": (
-        Option("verbose", "log debug messages", parse_bool, False, short="-v"),
-        Option("logs", "folder for rotating log files, besides stderr", parse_path, None, "DIR", "-l"),
-        Option("log-format", "text (default), or json (one object per line)", one_of("text", "json"), "text", "FORMAT"),
+        Option("verbose", "log debug messages", parse_bool, False, short="-v", place=BOTH),
+        Option("logs", "folder for rotating log files, besides stderr", parse_path, None, "DIR", "-l", place=BOTH),
+        Option(
+            "log-format",
+            "text (default), or json (one object per line)",
+            one_of("text", "json"),
+            "text",
+            "FORMAT",
+            place=BOTH,
+        ),
         Option(
             "audit",
             "record tool calls in STATE/audit, or in --database: off, on (a digest of the arguments), full (the "
@@ -272,21 +287,24 @@ _GROUPS: dict[str, tuple[Option, ...]] = {
             "none over stdio)",
             one_of("auto", "bwrap", "uid", "none"),
             metavar="LEVEL",
+            place=NODE,
         ),
-        Option("accept-unsandboxed", "confirm --sandbox none beyond localhost", parse_bool, False),
+        Option("accept-unsandboxed", "confirm --sandbox none beyond localhost", parse_bool, False, place=BOTH),
         Option(
             "sandbox-network",
             "networks that sandboxed commands can reach: none, public (no private addresses) or all (default: public "
             "over HTTP, all over stdio)",
             one_of("none", "public", "all"),
             metavar="WHAT",
+            place=NODE,
         ),
-        Option("sandbox-paths", "further folder that sandboxed commands may read", parse_path, (), "DIR"),
+        Option("sandbox-paths", "further folder that sandboxed commands may read", parse_path, (), "DIR", place=NODE),
         Option(
             "sandbox-uids",
             "user ids that commands run as when the server is root (default 40000-49999)",
             parse_uid_range,
             metavar="FIRST-LAST",
+            place=NODE,
         ),
         Option(
             "limit",
@@ -295,6 +313,7 @@ _GROUPS: dict[str, tuple[Option, ...]] = {
             (),
             "NAME=VALUE",
             item_pattern=r"calls:[^=:]+(?::[^=:]+)*=[0-9]+",
+            place=BOTH,
         ),
     ),
     "Rules": (
@@ -314,6 +333,7 @@ _GROUPS: dict[str, tuple[Option, ...]] = {
             str,
             (),
             "HOST",
+            place=BOTH,
         ),
         Option(
             "refuse-networks",
@@ -322,6 +342,7 @@ _GROUPS: dict[str, tuple[Option, ...]] = {
             str,
             (),
             "NETWORK",
+            place=BOTH,
         ),
         Option(
             "engines",
@@ -342,7 +363,9 @@ _GROUPS: dict[str, tuple[Option, ...]] = {
             is_secret=True,
         ),
         Option("search-contact", "URL or e-mail address sent to search engines", parse_contact, "", "WHO"),
-        Option("browser", "Chromium for ReadDocs: its path, or none (default: the one in PATH)", metavar="PATH"),
+        Option(
+            "browser", "Chromium for ReadDocs: its path, or none (default: the one in PATH)", metavar="PATH", place=NODE
+        ),
     ),
     "Events": (
         Option(

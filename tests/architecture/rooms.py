@@ -89,7 +89,6 @@ ORDER = (
     "server/cli/sign_in",
     "server/cli/parsing",
     "server/cli/commands",
-    "server/features/nodes/options.py",
     "server/cli/doctor/report.py",
     "server/cli/doctor/machine.py",
     "server/cli/doctor/nodes.py",

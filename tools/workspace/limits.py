@@ -112,3 +112,8 @@ def _parse_scaled(word: str, units: Mapping[str, int], refusal: str) -> int:
     if match is None or match[2] not in units or (value := int(match[1]) * units[match[2]]) > MOST:
         raise ValueError(refusal)
     return value
+
+
+def is_of_calls(word: str) -> bool:
+    """Return whether a `NAME=VALUE` word limits calls: those are the server's, and the others are of commands."""
+    return word.partition("=")[0].partition(":")[0] == CALLS

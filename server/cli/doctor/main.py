@@ -27,7 +27,6 @@ from toolgate.server.cli.doctor.report import CheckFinding, CheckRow, DoctorPart
 from toolgate.server.cli.terminal.style import choose_style
 from toolgate.server.config.feature_rows import ROOM
 from toolgate.server.config.load import Config
-from toolgate.server.features.nodes.options import check_server_options
 
 
 async def check(config: Config, *, url: str | None, json: bool) -> int:
@@ -66,7 +65,7 @@ def list_parts(config: Config) -> list[DoctorPart]:
 
 async def check_node(config: Config, *, listen: Sequence[str] | None, json: bool) -> int:
     """Check whether a node can run on this machine with these options; 0 if no check fails."""
-    from toolgate.server.cli.node import choose_addresses  # start-up
+    from toolgate.server.cli.node import check_server_options, choose_addresses  # start-up
 
     config.listen = choose_addresses(config, listen)
     check_server_options(config)

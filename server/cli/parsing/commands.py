@@ -6,7 +6,7 @@ Flags belong to one command; options can also be set by a variable or a key of t
 import msgspec
 
 from toolgate.server.config.node_address import parse_node_address
-from toolgate.server.config.option import CONFIG, Option
+from toolgate.server.config.option import CONFIG, SERVER, Option
 from toolgate.server.config.options import OPTIONS
 from toolgate.server.config.types import parse_bool
 
@@ -45,12 +45,7 @@ SPAWNING = tuple(option for option in OPTIONS if not option.is_http_only)  # opt
 CONFIGURING = (*SPAWNING, *_options("public-url"))
 URL = Option("url", "use the server at this URL, as toolgate login or TOOLGATE_TOKEN allows", metavar="URL")
 CLIENT = Option("client", "id of a client that the server knows, where none can register itself", metavar="ID")
-NODE = _options(
-    *("state", "workspace", "grace", "verbose", "logs", "log-format", "accept-unsandboxed"),
-    *("sandbox", "sandbox-network", "sandbox-paths", "sandbox-uids", "limit"),
-    *("refuse-networks", "allow-private", "browser"),
-    *("idle-workspaces", "idle-after", "gone-workspaces", "gone-after", "node-certificate"),
-)
+AT_NODE = tuple(option for option in OPTIONS if option.place != SERVER)
 LISTEN = Option(
     "listen",
     "where servers connect: unix:/PATH (default: STATE/node.sock), or HOST:PORT by TLS, with --node-certificate",
@@ -227,7 +222,7 @@ COMMANDS = {
             "node",
             "run commands, files and browser in a separate process that survives server restarts",
             "node:serve_node",
-            NODE,
+            AT_NODE,
             "",
             (LISTEN, NODE_NAME, MAX_PEOPLE),
         ),
@@ -235,7 +230,7 @@ COMMANDS = {
             "node doctor",
             "check whether this machine can run a node, with its options",
             "doctor.main:check_node",
-            NODE,
+            AT_NODE,
             "",
             (LISTEN, JSON),
         ),
