@@ -14,7 +14,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.client.subscriptions import ResourceUpdated
 from PIL import Image
 
-from tests.clients.raw_client import PATIENCE, children
+from tests.clients.raw_client import PATIENCE, children, eventually
 from tests.clients.raw_http_client import Site, site
 from tests.server.node.nodes import NodeProcess, running_node
 from toolgate.server.app import build
@@ -69,7 +69,8 @@ def test_commands_run_at_the_node_and_a_directory_persists(server: Site, node: N
 
 
 def test_the_node_knows_the_servers_database(server: Site, node: NodeProcess) -> None:
-    assert find_database_id(server.state) in (node.state / "uses" / "databases").read_text().split()
+    known = node.state / "uses" / "databases"
+    assert eventually(lambda: known.exists() and find_database_id(server.state) in known.read_text().split())
 
 
 def test_a_background_task_is_started_read_listed_and_killed(server: Site) -> None:
