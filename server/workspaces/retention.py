@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 
+from toolgate.server.state.store import StateError
 from toolgate.server.workspaces.folders import PrincipalFolders, WorkspaceArchive, WorkspaceInUseError
 from toolgate.server.workspaces.last_used import LastUsed
 from toolgate.tools.api.threads import Threads
@@ -71,7 +72,7 @@ class WorkspaceCleaner:
                 await self.clean()
             except WorkspaceInUseError as busy:
                 log.info("%s", busy)
-            except OSError as error:
+            except (OSError, StateError) as error:
                 pause = AGAIN
                 log.warning("workspaces can't be cleaned: %s; the next try is in %d s", error, pause)
             except Exception:

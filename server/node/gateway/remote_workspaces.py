@@ -50,6 +50,7 @@ class RemoteWorkspaces:
         list_gone: Callable[[], Awaitable[Collection[str] | None]],
         *,
         needs_sandbox: bool = False,
+        report_every: float = REPORT_EVERY,
     ) -> None:
         self.links = placement.links
         self._on_life: Callable[[IsThere], None] = lambda _: None
@@ -64,6 +65,7 @@ class RemoteWorkspaces:
         self._ends: dict[tuple[str, int, float, str], None] = {}  # the last that came
         self._notes: set[asyncio.Task[None]] = set()
         self._list_gone = list_gone
+        self._report_every = report_every
         self._locating = asyncio.Lock()  # a node that sends much does not make the database busy
         for link in self.links:
             link.on_end, link.check = partial(self._take_end, link), self._check_node
@@ -261,15 +263,15 @@ class RemoteWorkspaces:
 
     async def _report_gone(self, link: NodeLink) -> None:
         while True:
-            gone = await self._list_gone()
-            if gone is not None:
-                if len(gone) > MAX_GONE:
-                    log.warning("%d people are gone: the node is told of %d", len(gone), MAX_GONE)
-                try:
+            try:
+                gone = await self._list_gone()
+                if gone is not None:
+                    if len(gone) > MAX_GONE:
+                        log.warning("%d people are gone: the node is told of %d", len(gone), MAX_GONE)
                     await request(link, LOCAL_NAME, "node.report_gone", sorted(gone)[:MAX_GONE])
-                except ToolError as error:
-                    log.warning("who is gone is not reported to the node at %s: %s", link.address, error.text)
-            await asyncio.sleep(REPORT_EVERY)
+            except ToolError as error:  # also where the state can't be read
+                log.warning("who is gone is not reported to the node at %s: %s", link.address, error.text)
+            await asyncio.sleep(self._report_every)
 
 
 def _rank_level(level: str) -> int:

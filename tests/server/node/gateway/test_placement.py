@@ -14,20 +14,21 @@ import msgspec
 import pytest
 
 from tests.server.node.nodes import NodeProcess, OneNode, fake_principal, list_nobody, running_node
-from tests.server.node.several_nodes import database, place_at, several_gateway
+from tests.server.node.several_nodes import database, greet_nodes, place_at, several_gateway
 from tests.tools.shell_commands import BOUND, until
 from toolgate.server.app.features import build_host, check_options
 from toolgate.server.base.watch import FileChanges
 from toolgate.server.config.load import load
 from toolgate.server.config.node_address import NodeAddress
 from toolgate.server.node.gateway import link
+from toolgate.server.node.gateway.placement import Placement
 from toolgate.server.node.gateway.remote_workspaces import RemoteWorkspaces
 from toolgate.server.node.messages import Answer, TaskEnded, Welcome
 from toolgate.server.node.name import NAME_FILE, find_or_choose_name
 from toolgate.server.protocol.errors import UsageError
 from toolgate.server.state import node_rows
 from toolgate.server.state.sqlite.store import SqliteStore
-from toolgate.server.state.store import Store
+from toolgate.server.state.store import StateError, Store
 from toolgate.server.workspaces.workspaces import Workspaces
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.workspace.output.run_record import Run
@@ -299,3 +300,31 @@ def test_people_who_are_idle_take_no_memory_of_the_gateway(tmp_path: Path) -> No
 
     with database(tmp_path) as store:
         asyncio.run(body(store))
+
+
+def test_who_is_gone_is_asked_again_after_a_state_that_can_not_be_read(
+    nodes: list[NodeProcess], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    asked: list[None] = []
+
+    async def list_gone() -> set[str]:
+        asked.append(None)
+        if len(asked) == 1:
+            raise StateError("the state database does not answer in time")
+        return set()
+
+    async def body(store: Store) -> None:
+        placement = Placement(store, greet_nodes(nodes[0]))
+        remote = RemoteWorkspaces(placement, FileChanges(), lambda _, run: None, list_gone, report_every=0.01)
+        jobs = [asyncio.ensure_future(job()) for job in remote.list_jobs()]
+        try:
+            await until(lambda: len(asked) > 2)
+        finally:
+            for job in jobs:
+                job.cancel()
+            await asyncio.wait(jobs)
+            await remote.close()
+
+    with database(tmp_path) as store:
+        asyncio.run(body(store))
+    assert [line for line in caplog.messages if line.startswith("who is gone is not reported")]
