@@ -1,6 +1,6 @@
 """List the features: what only some operators turn on. Nothing else outside of `features/` names them.
 
-A row fails at the start if what it names is missing.
+The options that a row names are read at each start, and the rest of it when the feature is on.
 """
 
 import msgspec

@@ -3,7 +3,7 @@
     result = await store.transact(function, alone="nodes")  # function(connection) runs whole or not at all
     result = await store.read(function)                     # it writes nothing
 
-`stores.open_store` opens the one that the options name.
+`app.features.open_store` opens the one that the options name.
 """
 
 from collections.abc import Callable

@@ -1,19 +1,22 @@
 """Check that the core knows features by their one list alone, and that no feature imports another."""
 
 from pathlib import Path
+from pkgutil import resolve_name
 
 import pytest
 
 from tests.architecture import rooms
+from toolgate.server.config.feature_rows import FEATURES, ROOM, FeatureRow
+from toolgate.server.config.options import OPTIONS
 
-FEATURES = "server/features"
-NAMES = sorted(path.name for path in (rooms.ROOT / FEATURES).iterdir() if (path / "feature.py").exists())
+FOLDER = "server/features"
+NAMES = sorted(path.name for path in (rooms.ROOT / FOLDER).iterdir() if (path / "feature.py").exists())
 
 
 def feature_of(path: Path) -> str:
     """Return the name of the feature that a file belongs to, or "" for the core."""
     parts = path.parts
-    return parts[2] if str(path).startswith(f"{FEATURES}/") and len(parts) > 3 else ""
+    return parts[2] if str(path).startswith(f"{FOLDER}/") and len(parts) > 3 else ""
 
 
 @pytest.mark.parametrize("feature", NAMES)
@@ -26,3 +29,10 @@ def test_nothing_outside_of_a_feature_imports_it(feature: str) -> None:
         if feature_of(target) == feature
     ]
     assert reaching == []
+
+
+@pytest.mark.parametrize("row", FEATURES, ids=lambda row: row.feature)
+def test_what_a_row_names_is_there(row: FeatureRow) -> None:
+    names = filter(None, (row.feature, row.options, row.check, row.doctor))
+    assert all(resolve_name(f"{ROOM}.{name}") for name in names)
+    assert {option.key for option in OPTIONS} >= set(row.switches)

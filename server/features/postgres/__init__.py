@@ -1,4 +1,4 @@
 """Keep the state in PostgreSQL (`--database`), so that several servers share it.
 
-Enter at `feature.PostgresFeature`. Only `server/app/features.py` names this room.
+Enter at `feature.PostgresFeature`. Only `server/config/feature_rows.py` names this room.
 """

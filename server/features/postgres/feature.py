@@ -2,15 +2,12 @@
 
 import contextlib
 from collections.abc import AsyncGenerator
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from toolgate.server.app.host import AppHost, Job
 from toolgate.server.config.secret_file import read_secret
-from toolgate.server.state.errors import StateError
-from toolgate.server.state.keys.sealing_keys import KeyFolder, SealingKeys
 from toolgate.server.state.store import Store
-from toolgate.tools.installation import name_extra
+from toolgate.server.state.stores import TRANSACTION, import_postgres, open_keys
 
 if TYPE_CHECKING:
     from toolgate.server.state.postgres_monitor import PostgresMonitor
@@ -18,8 +15,6 @@ if TYPE_CHECKING:
     from toolgate.server.state.replica_lock import ReplicaLock
     from toolgate.server.telemetry.audit.store import AuditStore
     from toolgate.server.telemetry.metrics.gauges import MetricRow
-
-TRANSACTION = 30.0  # seconds: the network may have lost PostgreSQL
 
 
 class PostgresFeature:
@@ -31,7 +26,7 @@ class PostgresFeature:
 
     def build(self, host: AppHost) -> None:
         host.secret.take(lambda _: read_secret(host.config))
-        host.keys.take(lambda _: self._open_keys(host))
+        host.keys.take(lambda _: open_keys(host.store(), host.secret()))
         if host.config.database is None:
             return  # a secret alone is refused when it is read
         host.store.take(lambda _: self._open_store(host))
@@ -53,24 +48,12 @@ class PostgresFeature:
 
     def _open_store(self, host: AppHost) -> Store:
         """Raises StateError where what PostgreSQL takes is not installed."""
-        try:
-            import_module("toolgate.server.state.postgres")
-        except ImportError as error:
-            raise StateError(f"--database needs {error.name}: {name_extra('replicas')}") from error
+        import_postgres()
         from toolgate.server.state.postgres_store import PostgresStore  # start-up, as above
 
         within = TRANSACTION if host.within is None else host.within
         self._store = PostgresStore(host.config.state, host.config.database, upgrades=host.upgrades, within=within)
         return self._store
-
-    def _open_keys(self, host: AppHost) -> SealingKeys:
-        """Return the keys in the database, where the secret seals them, or else in the folder."""
-        secret = host.secret()
-        if secret is None:
-            return KeyFolder(host.config.state / "keys", host.store())
-        from toolgate.server.state.keys.table import KeyTable  # start-up
-
-        return KeyTable(host.store(), secret)
 
     def _open_audit_store(self, host: AppHost) -> "AuditStore":
         from toolgate.server.telemetry.audit.rows_store import AuditRowStore  # start-up

@@ -1,17 +1,16 @@
 """List what is read of PostgreSQL at each scrape."""
 
 from collections.abc import Callable
+from functools import partial
 
 from toolgate.server.state.store import DatabaseHealth
-from toolgate.server.telemetry.metrics.gauges import MetricRow, Values, gauge
+from toolgate.server.telemetry.metrics.gauges import MetricRow, gauge, read_field
 
 
 def database_rows(measure: Callable[[], DatabaseHealth]) -> list[MetricRow]:
     """Return the rows of the connections to PostgreSQL."""
 
-    def read(field: str) -> Callable[[], Values]:
-        return lambda: [((), getattr(measure(), field))]
-
+    read = partial(read_field, measure)
     return [
         gauge("toolgate_database_up", "1 if PostgreSQL answers.", read("is_reachable")),
         gauge("toolgate_database_latency_seconds", "Time of the newest answer of PostgreSQL.", read("latency")),

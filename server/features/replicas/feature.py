@@ -35,7 +35,6 @@ class ReplicasFeature:
 
     def __init__(self) -> None:
         self._deployment = ""  # what the database says, from `connect` on
-        self._opened: Bus | None = None
         self._living: ReplicaProcesses | None = None
 
     def build(self, host: AppHost) -> None:

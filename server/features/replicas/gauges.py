@@ -1,17 +1,16 @@
 """List what is read of Redis at each scrape."""
 
 from collections.abc import Callable
+from functools import partial
 
 from toolgate.server.base.bus.bus import BusHealth
-from toolgate.server.telemetry.metrics.gauges import MetricRow, Values, counter, gauge
+from toolgate.server.telemetry.metrics.gauges import MetricRow, counter, gauge, read_field
 
 
 def bus_rows(measure: Callable[[], BusHealth]) -> list[MetricRow]:
     """Return the rows of the connections to Redis."""
 
-    def read(field: str) -> Callable[[], Values]:
-        return lambda: [((), getattr(measure(), field))]
-
+    read = partial(read_field, measure)
     return [
         gauge("toolgate_bus_up", "1 if Redis answers.", read("is_reachable")),
         gauge("toolgate_bus_latency_seconds", "Time of the newest answer of Redis.", read("latency")),

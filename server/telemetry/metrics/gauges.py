@@ -200,6 +200,11 @@ def http_rows(http: HttpGauges) -> list[MetricRow]:
     ]
 
 
+def read_field(measure: Callable[[], object], name: str) -> Callable[[], Values]:
+    """Return what reads one field of a measurement."""
+    return lambda: [((), getattr(measure(), name))]
+
+
 def gauge(name: str, help: str, read: Callable[[], Values], *labels: str) -> MetricRow:
     """Return the row of a value that may fall."""
     return MetricRow(name, "gauge", help, labels, read)
