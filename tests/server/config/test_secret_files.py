@@ -1,0 +1,22 @@
+"""The files that options name are hidden from commands: a row that forgets to say so is found here."""
+
+from pathlib import Path
+
+from toolgate.server.config.load import load
+from toolgate.server.config.options import OPTIONS
+from toolgate.server.workspaces.checks import hidden_paths
+
+
+def test_each_file_that_an_option_names_is_hidden_from_commands(tmp_path: Path) -> None:
+    named = {option.name: tmp_path / option.name for option in OPTIONS if option.metavar == "FILE"}
+    assert {"secret", "node-certificate", "metrics-token", "clients", "search-keys"} <= named.keys()
+    config = load({"state": str(tmp_path / "state"), **{name.replace("-", "_"): str(at) for name, at in named.items()}})
+    assert set(named.values()) <= set(hidden_paths(config, tmp_path / "state"))
+
+
+def test_the_file_of_a_url_is_hidden_from_commands(tmp_path: Path) -> None:
+    urls = {"database": "postgresql://ada:pw@db/toolgate", "redis": "redis://:pw@keys"}
+    for name, url in urls.items():
+        (tmp_path / name).write_text(url)
+    config = load({"state": str(tmp_path / "state"), **{name: f"file:{tmp_path / name}" for name in urls}})
+    assert {tmp_path / name for name in urls} <= set(hidden_paths(config, tmp_path / "state"))
