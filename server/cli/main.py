@@ -3,7 +3,7 @@
 import os
 import sys
 from collections.abc import Coroutine, Sequence
-from importlib import import_module
+from pkgutil import resolve_name
 from typing import Any
 
 from toolgate.server.base.text import describe_os_error, escape_lines, escape_unprintable, show_bytes
@@ -46,9 +46,8 @@ def _run(words: Sequence[str]) -> int:
     from toolgate.server.cli.parsing.command_line import parse_words
 
     asked = parse_words(words)
-    module, _, function = asked.command.run.partition(":")
     config = (load.load(asked.options),) if asked.command.options else ()
-    done = getattr(import_module(f"toolgate.server.cli.{module}"), function)(*config, **asked.parameters)
+    done = resolve_name(f"toolgate.server.{asked.run}")(*config, **asked.parameters)
     return done if isinstance(done, int) else _wait(done)
 
 

@@ -15,6 +15,7 @@ class FeatureRow(msgspec.Struct, frozen=True):
     is_http_only: whether it is on only where HTTP is served
     feature: its class
     options: its options by their group in the help; this module is imported at each start
+    commands: a `FeatureCommands`; this module is imported where a command is looked up
     check: a function that raises UsageError for options that do not fit the feature
     doctor: a function that returns a `DoctorPart`
     """
@@ -22,6 +23,7 @@ class FeatureRow(msgspec.Struct, frozen=True):
     switches: tuple[str, ...]
     feature: str
     options: str = ""
+    commands: str = ""
     check: str = ""
     doctor: str = ""
     is_http_only: bool = False
@@ -45,6 +47,7 @@ FEATURES = (
     FeatureRow(
         switches=("node",),
         feature="nodes.feature:NodesFeature",
+        commands="nodes.commands.table:COMMANDS",
         check="nodes.options:check_node_options",
         doctor="nodes.doctor:list_checks",
     ),

@@ -11,7 +11,8 @@ import yaml
 
 from tests.deploy.test_container import CAPABILITIES, IMAGE
 from tests.deploy.test_deployments import DEPLOY, merged, read
-from toolgate.server.cli.parsing.commands import COMMANDS, flags_of
+from toolgate.server.cli.parsing.command import flags_of
+from toolgate.server.cli.parsing.commands import COMMANDS
 
 OVERLAYS = ("kubernetes-nodes", "agent-sandbox")
 FOLDERS = ("kubernetes-gateway", "kubernetes-nodes", "kubernetes-replicas", "agent-sandbox", "agent-sandbox/person")

@@ -12,7 +12,8 @@ from tests.agents.matrix import write_table
 from tests.architecture import rooms
 from tests.clients.raw_client import ROOT
 from toolgate.server.app.builtin_tools import TOOLS
-from toolgate.server.cli.parsing.commands import COMMANDS, Command
+from toolgate.server.cli.parsing.command import Command
+from toolgate.server.cli.parsing.commands import COMMANDS
 from toolgate.server.client_config import program, snippets
 from toolgate.server.client_config.clients import CLIENTS
 from toolgate.server.config.options import OPTIONS, Option

@@ -13,7 +13,8 @@ import yaml
 
 from tests.clients.raw_client import ROOT
 from tests.docs.pages import Page, pages
-from toolgate.server.cli.parsing.commands import COMMANDS, flags_of
+from toolgate.server.cli.parsing.command import flags_of
+from toolgate.server.cli.parsing.commands import COMMANDS
 from toolgate.server.client_config.clients import CLIENTS
 from toolgate.tools.builtin.ask import parse_questions
 

@@ -1,4 +1,4 @@
-"""Ask the local server's /ready, or greet a node, for container engines and scripts (`toolgate health`)."""
+"""Ask the local server's /ready, for container engines and scripts (`toolgate health`)."""
 
 import asyncio
 import ipaddress
@@ -7,40 +7,17 @@ import json
 from toolgate.server.cli.mcp_client.client import McpClientError
 from toolgate.server.cli.mcp_client.http import HttpResponse, open_response, parse_url
 from toolgate.server.config.load import Config
-from toolgate.server.config.node_address import parse_node_address
-from toolgate.server.protocol.errors import UsageError
 
 DONE, FAULT = 0, 1
 TIMEOUT = 5.0  # seconds: an answer takes milliseconds, and engines give up after a few seconds anyway
 MAX_BODY = 4096  # bytes; normally a few dozen
 
 
-async def health(config: Config, *, url: str | None, node: str | None = None) -> int:
-    """Ask the server at `url`, the node at the address `node`, or the local server, and print its status; 0 if it is
-    ready."""
-    if node is None:
-        status = await _ask_server(config, url)
-    elif url is None:
-        status = _greet_node(config, node)
-    else:
-        raise UsageError("--url has no effect with --node: give one of them")
+async def health(config: Config, *, url: str | None) -> int:
+    """Ask the server at `url`, or the local server, and print its status; 0 if it is ready."""
+    status = await _ask_server(config, url)
     print(status)
     return DONE if status == "ready" else FAULT
-
-
-def _greet_node(config: Config, node: str) -> str:
-    """Return "ready", or why no node answers at the address."""
-    from toolgate.server.node import connect  # most calls are about a server
-    from toolgate.server.node.gateway import link
-
-    try:
-        address = parse_node_address(node)
-        link.greet(address, TIMEOUT, connect.read_certificate(config, "--node", address))
-    except ValueError as error:
-        raise UsageError(f"--node: {error}") from None
-    except link.NodeUnreachableError as error:
-        return f"no node answers at {node}: {error}"
-    return "ready"
 
 
 async def _ask_server(config: Config, url: str | None) -> str:

@@ -9,7 +9,8 @@ import click
 import msgspec
 
 from toolgate.server.base.text import suggest
-from toolgate.server.cli.parsing.commands import COMMANDS, GROUPS, INSTEAD_OF, Command, flags_of, sub_commands, usage
+from toolgate.server.cli.parsing.command import Command, flags_of, usage
+from toolgate.server.cli.parsing.commands import COMMANDS, GROUPS, INSTEAD_OF, sub_commands
 from toolgate.server.config.option import CONFIG, Option
 from toolgate.server.config.options import OPTIONS
 from toolgate.server.protocol.errors import UsageError
@@ -22,9 +23,10 @@ GROUP_STARTS = [name for name in COMMANDS if sub_commands(name)]  # commands tha
 
 
 class Invocation(msgspec.Struct, frozen=True):
-    """A parsed command line."""
+    """A parsed command line. `run` is as in `Command`."""
 
     command: Command
+    run: str
     options: Mapping[str, Any]  # unparsed words
     parameters: Mapping[str, Any]  # arguments and flags, by name
 
@@ -33,7 +35,8 @@ def parse_words(words: Sequence[str]) -> Invocation:
     """Parse a command line, with options in any place. Raises UsageError."""
     path, options, arguments, instead = _split(words)
     if instead:
-        return Invocation(COMMANDS[instead], {}, {"commands": path or arguments} if instead == "help" else {})
+        command = COMMANDS[instead]
+        return Invocation(command, command.run, {}, {"commands": path or arguments} if instead == "help" else {})
     name = " ".join(path)
     if name in GROUPS or (arguments and not path):
         raise UsageError(_explain_missing(name, arguments))
@@ -55,7 +58,10 @@ def parse_words(words: Sequence[str]) -> Invocation:
     settings = {key: value for key, value in given.items() if key not in own}
     if "url" in given and settings and command.name != "doctor":
         raise UsageError(f"--{next(iter(settings))} has no effect with --url, which talks to a running server")
-    return Invocation(command, settings, {key: value for key, value in parsed.params.items() if key in own})
+    variant = next((each for each in command.variants if each.flag.key in given), None)
+    own -= {each.flag.key for each in command.variants if each is not variant}
+    run = command.run if variant is None else variant.run
+    return Invocation(command, run, settings, {key: value for key, value in parsed.params.items() if key in own})
 
 
 def _split(words: Sequence[str]) -> tuple[list[str], list[str], list[str], str]:

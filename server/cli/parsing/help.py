@@ -10,7 +10,8 @@ from click import HelpFormatter
 from toolgate.server import VERSION
 from toolgate.server.base.text import suggest
 from toolgate.server.cli.mcp_client.start_check import check_start
-from toolgate.server.cli.parsing.commands import COMMANDS, GROUPS, INSTEAD_OF, SPAWNING, Command, sub_commands, usage
+from toolgate.server.cli.parsing.command import SPAWNING, Command, usage
+from toolgate.server.cli.parsing.commands import COMMANDS, GROUPS, INSTEAD_OF, sub_commands
 from toolgate.server.client_config import snippets
 from toolgate.server.config.load import Config
 from toolgate.server.config.option import CONFIG, Option
@@ -31,9 +32,8 @@ OVERVIEW = {  # first words of all commands → what they do, on one line of 80 
     "client, token, key": "OAuth clients, their grants, the keys that sign tokens",
     "audit": "show or verify the audit log",
     "backup, restore": "write the state to a file, or restore it",
-    "node": "run commands in a process that survives server restarts",
-    "help, version": "explain a command, print the version",
 }
+LAST_OVERVIEW = {"help, version": "explain a command, print the version"}
 COMMON_OPTIONS = {  # options of the overview → their short help
     "http": "serve Streamable HTTP at /mcp",
     "sse": "serve HTTP+SSE (2024-11-05) at /sse",
@@ -102,7 +102,8 @@ def _write_overview(formatter: HelpFormatter) -> None:
     formatter.write_usage("toolgate", "[OPTIONS] | COMMAND …")
     formatter.write_text(INTRODUCTION)
     with formatter.section("Commands"):
-        formatter.write_dl(list(OVERVIEW.items()))
+        named = {each.name: each.overview for each in COMMANDS.values() if each.overview}
+        formatter.write_dl([*OVERVIEW.items(), *named.items(), *LAST_OVERVIEW.items()])
     _write_common(formatter, "Options", OPTIONS)
     formatter.write_text("All options: toolgate serve --help. One command: toolgate COMMAND --help.")
 

@@ -2,15 +2,16 @@
 
 import inspect
 import re
-from importlib import import_module
+from pkgutil import resolve_name
 from typing import Any
 
 import pytest
 
 from toolgate.server import VERSION
 from toolgate.server.cli import main
+from toolgate.server.cli.parsing.command import Command
 from toolgate.server.cli.parsing.command_line import parse_words
-from toolgate.server.cli.parsing.commands import COMMANDS, Command, sub_commands
+from toolgate.server.cli.parsing.commands import COMMANDS, sub_commands
 from toolgate.server.config.load import read_flags
 from toolgate.server.config.options import OPTIONS
 from toolgate.server.protocol.errors import UsageError
@@ -19,10 +20,10 @@ from toolgate.server.protocol.errors import UsageError
 @pytest.mark.parametrize("command", COMMANDS.values(), ids=lambda command: command.name)
 def test_each_command_runs_a_function_that_takes_its_options_arguments_and_flags(command: Command) -> None:
     words = [*command.name.split(), *(f"{argument.strip('[]…')}=1" for argument in command.arguments)]
-    parameters = parse_words(words).parameters
-    module, _, function = command.run.partition(":")
-    signature = inspect.signature(getattr(import_module(f"toolgate.server.cli.{module}"), function))
-    signature.bind(*([None] if command.options else []), **parameters)
+    for flags in ((), *((each.flag.flag, "1") for each in command.variants)):
+        asked = parse_words([*words, *flags])
+        signature = inspect.signature(resolve_name(f"toolgate.server.{asked.run}"))
+        signature.bind(*([None] if command.options else []), **asked.parameters)
 
 
 @pytest.mark.parametrize(

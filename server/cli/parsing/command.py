@@ -1,0 +1,75 @@
+"""Define one command of the command line, and what options several commands take.
+
+Flags belong to one command; options can also be set by a variable or a key of the config file.
+"""
+
+import msgspec
+
+from toolgate.server.config.option import CONFIG, Option
+from toolgate.server.config.options import OPTIONS
+from toolgate.server.config.types import parse_bool
+
+
+class Command(msgspec.Struct, frozen=True):
+    """One command. `run` is `module:function` of `toolgate.server`. It gets the options, if the command takes any, and
+    arguments and flags by name, and returns the exit code, or a coroutine for it.
+
+    usage: the arguments: NAME, optional [NAME], repeated NAME…
+    choices: `module:NAME`, a table of what the one argument may be, each with a title
+    overview: what the overview of all commands says of it, on one line of 80 columns; "" leaves it out
+    variants: flags that have another function run the command; they are among its flags
+    """
+
+    name: str
+    summary: str
+    run: str
+    options: tuple[Option, ...] = ()
+    usage: str = ""
+    flags: tuple[Option, ...] = ()
+    choices: str = ""
+    example: str = ""
+    overview: str = ""
+    variants: "tuple[Variant, ...]" = ()
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        return tuple(self.usage.split())
+
+
+class Variant(msgspec.Struct, frozen=True):
+    """A flag of a feature that has another function run a command of the core. `run` is as in `Command`."""
+
+    command: str
+    flag: Option
+    run: str
+
+
+class FeatureCommands(msgspec.Struct, frozen=True):
+    """What a feature adds to the command line."""
+
+    commands: tuple[Command, ...] = ()
+    variants: tuple[Variant, ...] = ()
+
+
+def pick_options(*names: str) -> tuple[Option, ...]:
+    """Return the server's options of these names. One of a feature that is not there is left out."""
+    return tuple(option for option in OPTIONS if option.name in names)
+
+
+STATE = pick_options("state")
+SPAWNING = tuple(option for option in OPTIONS if not option.is_http_only)  # options of a server over stdio
+URL = Option("url", "use the server at this URL, as toolgate login or TOOLGATE_TOKEN allows", metavar="URL")
+JSON = Option("json", "print one JSON object, for programs", parse_bool)
+JSON_LINES = Option("json", "print a JSON object on each line, for programs", parse_bool)
+
+
+def flags_of(command: Command) -> list[str]:
+    """Return all flags that a command takes, short ones too."""
+    taken = (*command.flags, *((CONFIG, *command.options) if command.options else ()))
+    return [flag for option in taken for flag in (option.flag, option.short) if flag]
+
+
+def usage(command: Command) -> str:
+    """Return the command's usage on one line."""
+    name = () if command.name == "serve" else (command.name,)
+    return " ".join(("toolgate", *name, *command.arguments, *(["[OPTIONS]"] if flags_of(command) else [])))

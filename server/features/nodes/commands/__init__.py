@@ -1,0 +1,1 @@
+"""The commands of nodes: `toolgate node …`, and `toolgate health --node`."""
