@@ -136,7 +136,7 @@ class App:
         host, telemetry = self.host, self.host.telemetry()
         calls, trail = telemetry.recent_calls, telemetry.own_entries()
         assert calls is not None  # HTTP is served
-        return Dashboard(host.server(), host.store(), host.clock(), host.workspaces(), calls, trail, host.backends)
+        return Dashboard(host.server(), host.store(), host.clock(), host.workspaces(), calls, trail, host.health_parts)
 
     def create_metrics(self) -> "Metrics":
         """Return the metrics, with all that is behind the transports."""
@@ -165,7 +165,7 @@ class App:
             host.open_access if host.signs_in else None,
             end_background=host.end_principal,
             release_calls=workspaces.release_calls,
-            count_running=workspaces.count_running,
+            count_running=lambda: 0 if workspaces.outlive_server else sum(workspaces.count_running()),
             overview=self.create_dashboard(),
             sandbox=workspaces.level,
             metrics=self.create_metrics(),

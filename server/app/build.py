@@ -228,13 +228,13 @@ def build_workspaces(
     )
 
 
-def build_web(config: Config) -> Web:
+def build_web(config: Config, option: str = "--allow-private") -> Web:
+    """Return what fetches pages. `option`: what a refusal says would allow the address."""
     try:
         web = Web(config.allow_private, config.refuse_networks)
     except ValueError as error:
         raise UsageError(f"--allow-private or --refuse-networks: {error}") from None
-    if config.listen:
-        web.allowed = msgspec.structs.replace(web.allowed, option="the node's --allow-private")
+    web.allowed = msgspec.structs.replace(web.allowed, option=option)
     return web
 
 

@@ -4,11 +4,12 @@ A feature fills slots of `AppHost` and adds to its lists. One is imported only i
 stdio starts as fast as without it.
 """
 
-import pkgutil
 from contextlib import AbstractAsyncContextManager
+from pkgutil import resolve_name
 from typing import Protocol
 
 from toolgate.server.app.host import AppHost
+from toolgate.server.app.state_part import StatePart
 from toolgate.server.config.feature_rows import FEATURES, ROOM, FeatureRow
 from toolgate.server.config.load import Config
 from toolgate.server.state.store import Store
@@ -35,7 +36,7 @@ def build_host(config: Config, *, upgrades: bool = True, within: float | None = 
     reads the state makes these as the server does. `upgrades` and `within` are as in `AppHost`.
     """
     host = AppHost(config, upgrades=upgrades, within=within)
-    features: list[Feature] = [pkgutil.resolve_name(f"{ROOM}.{row.feature}")() for row in list_rows(config)]
+    features: list[Feature] = [resolve_name(f"{ROOM}.{row.feature}")() for row in list_rows(config)]
     for feature in features:
         feature.build(host)
     return host, features
@@ -47,11 +48,16 @@ def open_store(config: Config, *, upgrades: bool = True) -> Store:
     return host.store()
 
 
+def list_state_parts() -> list[StatePart]:
+    """Return what each feature keeps in the state, whether its options are given or not."""
+    return [resolve_name(f"{ROOM}.{row.state}")() for row in FEATURES if row.state]
+
+
 def check_options(config: Config) -> None:
     """Raise UsageError for options that a feature refuses."""
     for row in list_rows(config):
         if row.check:
-            pkgutil.resolve_name(f"{ROOM}.{row.check}")(config)
+            resolve_name(f"{ROOM}.{row.check}")(config)
 
 
 def list_rows(config: Config) -> list[FeatureRow]:

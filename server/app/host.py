@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from toolgate.server.auth.setup import Access
     from toolgate.server.base.bus.bus import Bus
     from toolgate.server.base.principal import GrantKey
-    from toolgate.server.overview.health import BackendReport
+    from toolgate.server.overview.health import PartHealth
     from toolgate.server.policy.remembered_approvals import SessionApprovals
     from toolgate.server.state.rows.working_directories import WorkingDirectories
     from toolgate.server.telemetry.metrics.gauges import MetricRow
@@ -97,7 +97,7 @@ class AppHost:
         self.is_shared = False
         # -- the lists
         self.jobs: list[Job] = []
-        self.backends: dict[str, Callable[[], BackendReport]] = {}  # what /ready and the page name
+        self.health_parts: list[Callable[[], PartHealth]] = []  # what /ready and the page name
         self.metric_rows: list[Callable[[], list[MetricRow]]] = []
         self.on_replicas_changed: list[Callable[[frozenset[str]], None]] = []  # called with the names of living ones
         # -- the state

@@ -72,7 +72,7 @@ class HttpApp:
     - `access(public_url)` opens what people sign in with; None for `--auth none`.
     - `end_background(principal)` ends what a person has running besides requests; `overview` shows it.
     - `release_calls()` fails the calls whose commands go on without this server, and returns whether there were any.
-    - `count_running()` returns how many commands run in the foreground and in the background.
+    - `count_running()` returns how many commands run that the end of the server ends.
     - `revocation_interval`: seconds between two checks for revoked people and grants. `sandbox`: the level of commands.
     - `open_sessions(transport, limits)` returns the sessions of a transport, by default of this process alone.
     - `announce(public_url, pairing_link)` is called when the server accepts requests.
@@ -87,7 +87,7 @@ class HttpApp:
         *,
         end_background: Callable[[str], Awaitable[None]],
         release_calls: Callable[[], bool] = lambda: False,
-        count_running: Callable[[], tuple[int, int]] = lambda: (0, 0),
+        count_running: Callable[[], int] = lambda: 0,
         overview: Dashboard,
         revocation_interval: float = CHECK_INTERVAL,
         sandbox: str = "none",
@@ -326,8 +326,8 @@ class HttpApp:
             await transport.sessions.suspend_all()
 
     def _log_end(self, calls: int) -> None:
-        """Log how many calls and commands the end of the server ends. A node's commands go on."""
-        commands = 0 if self._config.node else sum(self._count_running())
+        """Log how many calls and commands the end of the server ends. Commands elsewhere go on."""
+        commands = self._count_running()
         counts = [(calls, "call"), (commands, "command")]
         ending = [f"{count} {name}{'' if count == 1 else 's'}" for count, name in counts if count]
         if ending:

@@ -33,6 +33,7 @@ from toolgate.tools.workspace.files.state_file import open_or_replace
 
 DONE, FAULT = 0, 1
 SOCKET = "node.sock"
+OPTION = "the node's --allow-private"  # as people who use a server should read it
 GRACE = 5.0  # seconds for commands whose calls wait, at the end
 CLEAN_AFTER = 3.0  # seconds after the start that workspaces are first looked at
 
@@ -43,7 +44,7 @@ def serve_node(options: Config, *, listen: Sequence[str] | None, name: str | Non
     """Serve until a signal ends it."""
     if sys.platform not in ("linux", "darwin"):
         raise UsageError(f"{sys.platform} is not supported: use Linux, macOS, or WSL on Windows")
-    options.listen = choose_addresses(options, listen)
+    addresses = choose_addresses(options, listen)
     check_server_options(options)
     try:
         chosen = check_node_name(name) if name is not None else None
@@ -55,7 +56,7 @@ def serve_node(options: Config, *, listen: Sequence[str] | None, name: str | Non
     logs.start(options.verbose, options.logs, options.log_format)
     code = DONE
     try:
-        run_loop.run_server(lambda: run_node(options, chosen, people), uvloop.new_event_loop)
+        run_loop.run_server(lambda: run_node(options, addresses, chosen, people), uvloop.new_event_loop)
     except UsageError:
         raise
     except Exception:
@@ -74,7 +75,11 @@ def check_server_options(options: Config) -> None:
 
 
 def choose_addresses(options: Config, words: Sequence[str] | None) -> tuple[NodeAddress, ...]:
-    """Return the addresses of --listen, by default the socket in the state folder. Raises UsageError."""
+    """Return the addresses of --listen, by default the socket in the state folder. Raises UsageError.
+
+    The options count as those of a process for servers from here on.
+    """
+    options.serves_servers = True
     try:
         addresses = tuple(map(parse_node_address, words or ())) or (name_socket(options.state / SOCKET),)
     except ValueError as error:
@@ -82,24 +87,25 @@ def choose_addresses(options: Config, words: Sequence[str] | None) -> tuple[Node
     for address in addresses:
         if addresses.count(address) > 1:
             raise UsageError(f"--listen {address} is given twice: give each address once")
+    options.own_sockets = tuple(address.path for address in addresses if address.path is not None)
     return addresses
 
 
-async def run_node(options: Config, chosen: str | None, max_people: int) -> None:
+async def run_node(options: Config, addresses: Sequence[NodeAddress], chosen: str | None, max_people: int) -> None:
     """Serve gateways until a signal comes, then end all that runs. A second signal ends the grace time."""
     interrupted, hurried = run_loop.cancel_on_signal()
     state = build.state_folder(options)
     use, owner = build.lock_state(state), lock_node(state)
     name = keep_name(state, chosen)
     root = build.workspace_root(options)
-    certificate = read_certificate(options, "--listen", *options.listen)
-    lines = [(open_listener(address), address) for address in options.listen]
-    socket_files = [SocketFile(address.path) for address in options.listen if address.path is not None]
+    certificate = read_certificate(options, "--listen", *addresses)
+    lines = [(open_listener(address), address) for address in addresses]
+    socket_files = [SocketFile(address.path) for address in addresses if address.path is not None]
     node, file_changes, jobs = Node(), FileChanges(), DelayedTasks()
     node.max_people = max_people
     node.gone = GonePrincipals(read_databases(state))
     node.workspaces = build.build_workspaces(options, state, root, file_changes, node.note_task_end)
-    node.pages = NodePages(build.build_page_reader(options, build.build_web(options)))
+    node.pages = NodePages(build.build_page_reader(options, build.build_web(options, OPTION)))
     node.load_meter = LoadMeter(state, root, node.workspaces, node.pages)
     node.moves = WorkspaceMoves(state, node.workspaces, is_shared=root is not None)
     node.cleaner = build.build_cleaner(options, state, root, node.list_gone, node.forget)
@@ -116,7 +122,7 @@ async def run_node(options: Config, chosen: str | None, max_people: int) -> None
     if node.cleaner is not None:
         jobs.start(node.cleaner.run, CLEAN_AFTER)
     run_loop.settle_memory()
-    where = " and ".join(map(str, options.listen))
+    where = " and ".join(map(str, addresses))
     log.info("node %s listening on %s, %s", name, where, node.workspaces.describe())
     notify_ready(options.socket_variables, where)
     try:

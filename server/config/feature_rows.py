@@ -17,6 +17,7 @@ class FeatureRow(msgspec.Struct, frozen=True):
     options: its options by their group in the help; this module is imported at each start
     commands: a `FeatureCommands`; this module is imported where a command is looked up
     check: a function that raises UsageError for options that do not fit the feature
+    state: its `StatePart`
     doctor: a function that returns a `DoctorPart`
     """
 
@@ -25,6 +26,7 @@ class FeatureRow(msgspec.Struct, frozen=True):
     options: str = ""
     commands: str = ""
     check: str = ""
+    state: str = ""
     doctor: str = ""
     is_http_only: bool = False
 
@@ -47,8 +49,10 @@ FEATURES = (
     FeatureRow(
         switches=("node",),
         feature="nodes.feature:NodesFeature",
+        options="nodes.options:OPTIONS",
         commands="nodes.commands.table:COMMANDS",
         check="nodes.options:check_node_options",
+        state="nodes.state_part:NodesState",
         doctor="nodes.doctor:list_checks",
     ),
 )

@@ -17,7 +17,6 @@ import msgspec
 
 from toolgate.server.base.text import describe_os_error, show_bytes, suggest
 from toolgate.server.config.login_shell import find_login_shell
-from toolgate.server.config.node_address import NodeAddress
 from toolgate.server.config.option import CONFIG, Option
 from toolgate.server.config.options import OPTIONS
 from toolgate.server.config.plugin_paths import format_plugin_path
@@ -59,7 +58,8 @@ class Config:
         socket_variables: Mapping[str, str] | None = None,
     ) -> None:
         self.file = file
-        self.listen: tuple[NodeAddress, ...] = ()  # the addresses of a node, which serves gateways and not MCP clients
+        self.serves_servers = False  # whether this process works for servers, and has no MCP clients of its own
+        self.own_sockets: tuple[Path, ...] = ()  # where those servers connect: no command may
         self.classic = classic
         self.environment = environment
         self.socket_variables = socket_variables or {}  # for the sockets of a service manager
@@ -86,7 +86,7 @@ class Config:
     @property
     def is_remote(self) -> bool:
         """Return whether HTTP is served: callers may be other people than the user who started the server."""
-        return bool(self.listen or self.transports)
+        return bool(self.serves_servers or self.transports)
 
     @property
     def transports(self) -> list[HttpTransport]:

@@ -5,7 +5,6 @@ from itertools import chain
 from pkgutil import resolve_name
 
 from toolgate.server.config.feature_rows import FEATURES, ROOM
-from toolgate.server.config.node_address import parse_node_address
 from toolgate.server.config.option import BOTH, NODE, Option
 from toolgate.server.config.plugin_paths import parse_plugin_path, split_plugin_paths
 from toolgate.server.config.transports import HTTP_TRANSPORTS
@@ -46,24 +45,6 @@ _GROUPS: dict[str, tuple[Option, ...]] = {
         *(_http(row.name, row.help, parse_bool, False, short=row.short) for row in HTTP_TRANSPORTS),
         _http("host", "address to listen on (default 127.0.0.1)", parse_listen_host, "127.0.0.1", "HOST"),
         _http("port", "port to listen on (default 8080)", parse_port, 8080, "PORT"),
-        _http(
-            "node",
-            "node where people's commands run, files are and pages are read, as unix:/PATH or HOST:PORT (see toolgate "
-            "node); without one, this process",
-            parse_node_address,
-            (),
-            "ADDRESS",
-            item_pattern=r"unix:/[^:]*",
-        ),
-        _http(
-            "node-certificate",
-            "file for TLS between server and node, which HOST:PORT needs: this side's key and certificate, and the "
-            "authority's (toolgate node certificate makes it)",
-            parse_path,
-            metavar="FILE",
-            is_secret=True,
-            place=BOTH,
-        ),
         Option("name", "server name that clients see", parse_server_name, "toolgate", "NAME", "-n"),
         Option("hold", "seconds before a call becomes a background task (default 45)", parse_seconds, 45.0, "SECONDS"),
         Option(

@@ -5,15 +5,15 @@ Every id is looked up among the principal's own objects only.
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from toolgate.server.calls.display import AnsiStripper, strip_ansi
 from toolgate.server.events.overview import EventOverview, ShownSubscription
 from toolgate.server.methods.server import Server
-from toolgate.server.overview.health import BackendReport, ServerHealth, read_backends
+from toolgate.server.overview.health import PartHealth, ServerHealth
 from toolgate.server.protocol.session import Session
 from toolgate.server.state.rows import plans
 from toolgate.server.state.rows.callback_timer import CallbackTimer
@@ -131,8 +131,8 @@ class Activity(msgspec.Struct, frozen=True):
 
 
 class Dashboard:
-    """Read and act for one principal. `own_entries` is None if calls are not recorded. `backends` tells by name whether
-    PostgreSQL and Redis are there, where this server uses them."""
+    """Read and act for one principal. `own_entries` is None if calls are not recorded. `parts` are
+    what this server uses elsewhere."""
 
     def __init__(
         self,
@@ -142,7 +142,7 @@ class Dashboard:
         workspaces: Workspaces,
         recent_calls: RecentCalls,
         own_entries: EntryReader | None,
-        backends: Mapping[str, Callable[[], BackendReport]] | None = None,
+        parts: Sequence[Callable[[], PartHealth]] = (),
     ) -> None:
         self.recent_calls = recent_calls
         self.events = EventOverview(server.events, lambda: server.registry.events)
@@ -151,7 +151,7 @@ class Dashboard:
         self._clock = clock
         self._workspaces = workspaces
         self._own_entries = own_entries
-        self._backends = backends or {}
+        self._parts = parts
         self._reading = asyncio.Lock()  # one reader of the audit log at a time: each one blocks its writers
         self._entries: dict[str, tuple[float, list[EntryData]]] = {}  # by principal: time read, entries
 
@@ -164,11 +164,7 @@ class Dashboard:
         return self._workspaces.level
 
     def read_health(self, *, is_ending: bool) -> ServerHealth:
-        return ServerHealth(is_ending, self.sandbox_level, self._workspaces.list_nodes(), read_backends(self._backends))
-
-    def describe_readiness(self, *, is_ending: bool) -> dict[str, Any]:
-        """Return the answer of `/ready`."""
-        return self.read_health(is_ending=is_ending).describe()
+        return ServerHealth(is_ending, self.sandbox_level, [read() for read in self._parts])
 
     async def read(self, principal: str, sessions: Iterable[Session], *, is_live: bool = False) -> Activity:
         """Return a snapshot of what `principal` has; `sessions` are theirs. With `is_live` the output of running

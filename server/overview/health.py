@@ -1,15 +1,73 @@
-"""Describe whether this server can answer calls: its nodes, PostgreSQL and Redis, each by its name."""
+"""Describe whether this server can answer calls: what it uses elsewhere, each by its name."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import msgspec
 
-from toolgate.server.workspaces.node_report import NodeReport
-
 READY, ENDING = "ready", "ending"
-MAX_AWAY = 5  # nodes that are named
 AWAY = 3.0  # seconds without Redis or PostgreSQL after which this server is not ready: they may have been restarted
+
+
+class MemberHealth(msgspec.Struct, frozen=True):
+    """One database or machine that a server uses. The page shows its `title`, `address` and `details`."""
+
+    title: str
+    is_reachable: bool
+    address: str = ""
+    details: Sequence[str] = ()
+
+
+class PartHealth(msgspec.Struct, frozen=True):
+    """Something that a server uses elsewhere: a database, or the machines where commands run.
+
+    fault: why the server is not ready, for `/ready`; "" while it is
+    problem, names, consequence: the same as a sentence; people who have not signed in do not see the names
+    tag: a word or two for that
+    away: the names of members that do not answer, for `/ready`
+    """
+
+    members: Sequence[MemberHealth]
+    fault: str = ""
+    problem: str = ""
+    names: Sequence[str] = ()
+    consequence: str = ""
+    tag: str = "not ready"
+    away: Sequence[str] = ()
+
+
+class ServerHealth(msgspec.Struct, frozen=True):
+    """The health of this server. `sandbox` is the level of commands. `parts` are what it uses elsewhere: none where
+    its own process does all the work."""
+
+    is_ending: bool
+    sandbox: str
+    parts: Sequence[PartHealth] = ()
+
+    @property
+    def faults(self) -> Sequence[PartHealth]:
+        return [part for part in self.parts if part.fault]
+
+    @property
+    def tag(self) -> str:
+        """A word or two for the faults: that of the last one, since features that run commands come last."""
+        return self.faults[-1].tag
+
+    @property
+    def members(self) -> Sequence[MemberHealth]:
+        return [member for part in self.parts for member in part.members]
+
+    @property
+    def status(self) -> str:
+        """READY, ENDING, or what does not answer, by name."""
+        if self.is_ending:
+            return ENDING
+        return "; ".join(part.fault for part in self.faults) or READY
+
+    def describe(self) -> dict[str, Any]:
+        """Return the answer of `/ready`; `away` names what does not answer."""
+        away = [name for part in self.parts for name in part.away]
+        return {"status": self.status, "sandbox": self.sandbox} | ({"away": away} if away else {})
 
 
 class BackendReport(Protocol):
@@ -22,58 +80,11 @@ class BackendReport(Protocol):
     def seconds(self) -> float: ...
 
 
-class BackendHealth(msgspec.Struct, frozen=True):
-    """PostgreSQL or Redis, by its `name`. `is_missed`: it has been away for so long that the server is not ready."""
-
-    name: str
-    is_reachable: bool
-    is_missed: bool
-
-
-class ServerHealth(msgspec.Struct, frozen=True):
-    """The health of this server. `sandbox` is the level of commands. `nodes` and `backends` are those that it uses:
-    none where its own process does their work."""
-
-    is_ending: bool
-    sandbox: str
-    nodes: Sequence[NodeReport] = ()
-    backends: Sequence[BackendHealth] = ()
-
-    @property
-    def nodes_away(self) -> Sequence[NodeReport]:
-        return [node for node in self.nodes if not node.is_reachable]
-
-    @property
-    def has_no_node(self) -> bool:
-        """Whether no command can run, since no node answers."""
-        return bool(self.nodes) and len(self.nodes_away) == len(self.nodes)
-
-    @property
-    def backends_away(self) -> Sequence[BackendHealth]:
-        return [backend for backend in self.backends if backend.is_missed]
-
-    @property
-    def status(self) -> str:
-        """READY, ENDING, or what does not answer, by name."""
-        if self.is_ending:
-            return ENDING
-        away = self._name_nodes_away()
-        nodes = [f"no node answers: {', '.join(away)}{', ...' if len(self.nodes) > len(away) else ''}"]
-        faults = nodes if self.has_no_node else []
-        return "; ".join([*faults, *(f"{each.name} does not answer" for each in self.backends_away)]) or READY
-
-    def describe(self) -> dict[str, Any]:
-        """Return the answer of `/ready`; `away` names nodes that do not answer."""
-        away = self._name_nodes_away()
-        return {"status": self.status, "sandbox": self.sandbox} | ({"away": away} if away else {})
-
-    def _name_nodes_away(self) -> list[str]:
-        return [ascii(node.address)[1:-1] for node in self.nodes_away][:MAX_AWAY]
-
-
-def read_backends(health: Mapping[str, Callable[[], BackendReport]]) -> list[BackendHealth]:
-    """Return the health of each backend, by its name."""
-    found = [(name, read()) for name, read in health.items()]
-    return [
-        BackendHealth(name, each.is_reachable, not each.is_reachable and each.seconds > AWAY) for name, each in found
-    ]
+def describe_backend(name: str, report: BackendReport) -> PartHealth:
+    """Return the health of PostgreSQL or Redis. It is missed once it has been away for so long that no restart is
+    the reason."""
+    members = [MemberHealth(name, report.is_reachable)]
+    if report.is_reachable or report.seconds <= AWAY:
+        return PartHealth(members)
+    problem = f"{name} does not answer"
+    return PartHealth(members, fault=problem, problem=problem, consequence=". Calls may fail until it does.")

@@ -17,8 +17,7 @@ SYSTEM_ALONE = ("/proc", "/sys", "/dev", "/etc", "/run", "/boot", "/usr/bin", "/
 def hidden_paths(config: Config, state: Path) -> Sequence[Path]:
     """Return the paths that no command may read, even inside a readable folder."""
     named = (config.file, config.logs, *config.list_secret_files())
-    sockets = (address.path for address in config.listen)
-    return [path.resolve() for path in (state, *named, *sockets) if path is not None]
+    return [path.resolve() for path in (state, *named, *config.own_sockets) if path is not None]
 
 
 def check_workspace(config: Config, state: Path, sandbox: "Sandbox") -> None:

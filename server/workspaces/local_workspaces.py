@@ -16,7 +16,6 @@ from toolgate.server.workspaces.workspaces import IsThere
 from toolgate.tools.workspace.output.run_record import TaskEnd
 
 if TYPE_CHECKING:
-    from toolgate.server.workspaces.node_report import NodeReport
     from toolgate.tools.workspace.local_workspace import LocalWorkspace
 
 KILL_GRACE = 0.2  # seconds a process gets between SIGTERM and SIGKILL at the end: the client gives us 2 in all
@@ -51,6 +50,8 @@ class LocalWorkspaces:
         self._workspaces: dict[str, LocalWorkspace] = {}  # the open ones
         self._idle: dict[str, ref[LocalWorkspace]] = {}  # those that are not open, or not any more
 
+    outlive_server = False
+
     @property
     def level(self) -> str:
         return self._confinement.level
@@ -62,9 +63,6 @@ class LocalWorkspaces:
     def weaknesses(self) -> Sequence[str]:
         """What the sandbox and the limits of commands lack."""
         return self._confinement.weaknesses
-
-    def list_nodes(self) -> "Sequence[NodeReport]":
-        return ()
 
     def get_or_open(self, principal: str) -> "LocalWorkspace":
         workspace = self._find_object(principal)

@@ -2,13 +2,9 @@
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from toolgate.tools.workspace.workspace import Workspace
-
-if TYPE_CHECKING:
-    from toolgate.server.workspaces.node_report import NodeReport
-
 
 IsThere = Callable[[str], Awaitable[bool]]  # of a principal; raises ToolError
 
@@ -19,6 +15,11 @@ class Workspaces(Protocol):
     @property
     def level(self) -> str:
         """The sandbox level of commands: "bwrap", "uid" or "none"."""
+        ...
+
+    @property
+    def outlive_server(self) -> bool:
+        """Whether commands go on after the end of the server."""
         ...
 
     def describe(self) -> str:
@@ -47,10 +48,6 @@ class Workspaces(Protocol):
 
     def count_lost_sandboxes(self) -> int:
         """Return how many sandboxes have ended with commands in them since the start."""
-        ...
-
-    def list_nodes(self) -> "Sequence[NodeReport]":
-        """Return what is known of the nodes; none where commands run in this process."""
         ...
 
     def watch_path(self, principal: str, path: Path) -> AsyncIterator[object]:

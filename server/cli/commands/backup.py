@@ -16,10 +16,10 @@ from contextlib import aclosing, contextmanager
 from pathlib import Path
 from typing import IO
 
-from toolgate.server.app.features import open_store
+from toolgate.server.app.features import list_state_parts, open_store
 from toolgate.server.base.progress import TerminalProgress, terminal_progress
 from toolgate.server.base.text import describe_os_error, escape_unprintable
-from toolgate.server.cli.commands.store_command import read_nodes, refuse_other_owner
+from toolgate.server.cli.commands.store_command import refuse_other_owner
 from toolgate.server.cli.terminal.output import format_count
 from toolgate.server.config.load import Config
 from toolgate.server.config.secret_file import read_secret
@@ -88,7 +88,7 @@ def _to_file(config: Config, file: str, workspaces: bool, progress: TerminalProg
             os.fsync(raw.fileno())
         _publish(draft, path)
     print(f"{path}: {path.stat().st_size:,} bytes, {_summarize(manifest)}")
-    _note_nodes(config, manifest)
+    _note_others(config, manifest)
     print("this file holds the server's keys: keep it as private as the state folder", file=sys.stderr)
     _check_whole(manifest)
 
@@ -105,27 +105,25 @@ def _to_stream(config: Config, _file: str, workspaces: bool, progress: TerminalP
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         raise BackupError("the reader closed the pipe: the backup is incomplete") from None
     print(f"backup: {_summarize(manifest)}", file=sys.stderr)
-    _note_nodes(config, manifest)
+    _note_others(config, manifest)
     _check_whole(manifest)
 
 
-def _note_nodes(config: Config, manifest: Manifest) -> None:
-    """Print where the other workspaces are, if some are at nodes and the backup is to have workspaces."""
+def _note_others(config: Config, manifest: Manifest) -> None:
+    """Print where the other workspaces are, if some are elsewhere and the backup is to have workspaces."""
     if manifest.schema is None or not manifest.workspaces:
         return
 
     async def read() -> list[str]:
         async with aclosing(open_store(config, upgrades=False)) as store:
-            return [f"{node.name} ({node.address})" if node.address else node.name for node in await read_nodes(store)]
+            return [note for part in list_state_parts() for note in await part.list_backup_notes(store)]
 
     try:
-        nodes = asyncio.run(read())
+        notes = asyncio.run(read())
     except ToolError:  # a database of an older version
         return
-    if nodes:
-        where = escape_unprintable(", ".join(nodes))
-        print(f"workspaces are also at nodes, which this backup does not have: {where}", file=sys.stderr)
-        print("back up each node where it runs, with --with-workspaces and the --state of the node", file=sys.stderr)
+    for note in notes:
+        print(note, file=sys.stderr)
 
 
 def _check_whole(manifest: Manifest) -> None:

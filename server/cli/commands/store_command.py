@@ -4,21 +4,20 @@ import asyncio
 import os
 import pwd
 import sys
+from collections import ChainMap
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Concatenate, ParamSpec
+from typing import Concatenate, ParamSpec
 
-from toolgate.server.app.features import open_store
+from toolgate.server.app.features import list_state_parts, open_store
+from toolgate.server.app.state_part import Elsewhere
 from toolgate.server.config import load
 from toolgate.server.config.load import Config
 from toolgate.server.protocol.errors import UsageError
 from toolgate.server.state import lock
 from toolgate.server.state.store import StateVersionError, Store
 from toolgate.tools import ToolError
-
-if TYPE_CHECKING:
-    from toolgate.server.state.node_rows import KnownNode
 
 DONE, FAULT, USAGE = 0, 1, 2
 ENDS_SOON = "Running servers end its sessions and open calls within 15 seconds."
@@ -74,11 +73,10 @@ def refuse_other_owner(config: Config) -> None:
     raise UsageError(f"{folder} belongs to user {name}: run this as that user: runuser -u {name} -- toolgate …")
 
 
-async def read_nodes(store: Store) -> list["KnownNode"]:
-    """Return the nodes that servers on this state have used."""
-    from toolgate.server.state import node_rows  # start-up
-
-    return [] if store.is_empty() else await store.read(node_rows.list_nodes)
+async def find_elsewhere(store: Store) -> dict[str, Elsewhere]:
+    """Return the workspaces that are elsewhere, by principal. Raises StateError."""
+    parts = [await part.find_workspaces(store) for part in list_state_parts()]
+    return dict(ChainMap(*parts))
 
 
 async def read_clients(store: Store, file: Path | None) -> dict[str, str]:

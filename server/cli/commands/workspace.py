@@ -1,7 +1,7 @@
-"""Archive, restore and remove people's workspaces (`toolgate workspace …`), on the state of a server or of a node.
+"""Archive, restore and remove people's workspaces (`toolgate workspace …`), on the state of a server.
 
-WHO is a person's name, or the name of a workspace from `toolgate workspace list`. The state of a node has no names of
-people; that of a server with --node says at which node a workspace is.
+WHO is a person's name, or the name of a workspace from `toolgate workspace list`. A feature may know of workspaces that
+are elsewhere, or that this state has no names of people.
 """
 
 import sys
@@ -9,13 +9,12 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
+from toolgate.server.app.features import list_state_parts
 from toolgate.server.base.principal import LOCAL_NAME
 from toolgate.server.base.text import escape_unprintable
-from toolgate.server.cli.commands.store_command import CommandError, read_nodes, read_people, with_store
+from toolgate.server.cli.commands.store_command import CommandError, find_elsewhere, read_people, with_store
 from toolgate.server.cli.terminal.output import format_time, print_table
 from toolgate.server.config.load import Config
-from toolgate.server.node.name import NAME_FILE
-from toolgate.server.state import node_rows
 from toolgate.server.state.store import Store
 from toolgate.server.workspaces import folders
 from toolgate.server.workspaces.folders import PrincipalFolders, WorkspaceInUseError
@@ -33,12 +32,12 @@ async def list_workspaces(store: Store, _config: Config) -> None:
         found.append((name, folders.disk_usage(held.workspaces / name), shown))
     found += [(path.name, path.stat().st_size, "archived") for path in held.list_archives()]
     rows = [(escape_unprintable(owners.get(name[:42], "?")), name, format_size(size), at) for name, size, at in found]
-    here, there = {name for name, _, _ in found}, await _read_placements(store)
-    elsewhere = [(name, f"at the node {node}") for name, node in sorted(there.items()) if name not in here]
-    rows += [(escape_unprintable(owners.get(name, "?")), name, "", escape_unprintable(at)) for name, at in elsewhere]
+    here, there = {name for name, _, _ in found}, await find_elsewhere(store)
+    elsewhere = [(name, place) for name, place in sorted(there.items()) if name not in here]
+    rows += [(escape_unprintable(owners.get(name, "?")), name, "", where.place) for name, where in elsewhere]
     print_table([("NAME", "WORKSPACE", "SIZE", "LAST CALL"), *rows])
-    if elsewhere:
-        print("those at a node: run toolgate workspace there, with the --state of the node", file=sys.stderr)
+    for hint in dict.fromkeys(where.hint for _, where in elsewhere):
+        print(hint, file=sys.stderr)
 
 
 @with_store()
@@ -114,21 +113,10 @@ async def _find_workspace(store: Store, who: str) -> str:
     return found
 
 
-async def _read_placements(store: Store) -> dict[str, str]:
-    """Return the name of the node of each principal that is at one."""
-    return {} if store.is_empty() else await store.read(node_rows.list_placements)
-
-
 async def _describe_place(store: Store, name: str) -> str:
-    """Return at which node the principal's workspace is and what to do, or ""."""
-    node = (await _read_placements(store)).get(name)
-    if node is None:
-        return ""
-    address = next((known.address for known in await read_nodes(store) if known.name == node), "")
-    where = f"{node}, {address}" if address else node
-    return escape_unprintable(
-        f"the workspace of {name} is at a node ({where}): run this there, with the --state of the node and {name}"
-    )
+    """Return where else the principal's workspace is and what to do, or ""."""
+    found = (await find_elsewhere(store)).get(name)
+    return found.remedy if found is not None else ""
 
 
 async def find_principal(store: Store, word: str) -> str:
@@ -137,11 +125,9 @@ async def find_principal(store: Store, word: str) -> str:
         return word
     found = sorted(principal for principal, name in (await read_people(store)).items() if name == word)
     found += [LOCAL_NAME] if word == LOCAL_NAME else []
-    if not found and (store.folder / NAME_FILE).exists():
-        raise CommandError(
-            f"{word!r}: this folder is a node's, which knows no names of people: give the server's --state, or a "
-            "WORKSPACE of toolgate workspace list"
-        )
+    reasons = [part.explain_no_people(store.folder) for part in list_state_parts()]
+    if not found and any(reasons):
+        raise CommandError(f"{word!r}: {'; '.join(filter(None, reasons))}")
     if not found:
         raise CommandError(f"there is no person {word!r}: see toolgate workspace list")
     if len(found) > 1:

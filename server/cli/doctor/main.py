@@ -1,4 +1,4 @@
-"""Check whether this machine can serve or run a node or, with a URL, whether a hosted client can reach it.
+"""Check whether this machine can serve or, with a URL, whether a hosted client can reach it.
 
 Checks change nothing: they remove what they create.
 """
@@ -15,7 +15,6 @@ from toolgate.server.cli.doctor import (
     clocks,
     installation,
     machine,
-    nodes,
     replaced_files,
     serving,
     state,
@@ -39,7 +38,7 @@ async def check(config: Config, *, url: str | None, json: bool) -> int:
         from toolgate.server.cli.sign_in.credentials import find_token
 
         rows = remote_checks(url, (await find_token(config, url)).text)
-    return await _run(config, rows, {"toolgate": VERSION, "url": url} if json else None)
+    return await run_rows(config, rows, {"toolgate": VERSION, "url": url} if json else None)
 
 
 def machine_checks(config: Config) -> list[CheckRow]:
@@ -63,19 +62,9 @@ def list_parts(config: Config) -> list[DoctorPart]:
     return [resolve_name(f"{ROOM}.{row.doctor}")(config) for row in list_rows(config) if row.doctor]
 
 
-async def check_node(config: Config, *, listen: Sequence[str] | None, json: bool) -> int:
-    """Check whether a node can run on this machine with these options; 0 if no check fails."""
-    from toolgate.server.cli.node import check_server_options, choose_addresses  # start-up
-
-    config.listen = choose_addresses(config, listen)
-    check_server_options(config)
-    rows = [(name, partial(look, config), ()) for name, look in NODE_CHECKS.items()]
-    return await _run(
-        config, rows, {"toolgate": VERSION, "node": " and ".join(map(str, config.listen))} if json else None
-    )
-
-
-async def _run(config: Config, rows: Sequence[CheckRow], about: Mapping[str, Any] | None) -> int:
+async def run_rows(config: Config, rows: Sequence[CheckRow], about: Mapping[str, Any] | None) -> int:
+    """Run checks and print what they find, as one JSON object if there is something that it is `about`; 0 if no check
+    fails."""
     style = choose_style(sys.stdout, config.environment)
     return await run_checks(rows, progress.terminal_progress(config.environment), about, style)
 
@@ -105,11 +94,4 @@ MACHINE_CHECKS: dict[str, Callable[[Config], Awaitable[CheckFinding]]] = {
     "skills": tools.skills,
     "rules": tools.rules,
     "port": serving.port,
-}
-NODE_CHECKS: dict[str, Callable[[Config], Awaitable[CheckFinding]]] = {
-    **{name: MACHINE_CHECKS[name] for name in ("python", "installation", "sandbox", "limits")},
-    **{name: MACHINE_CHECKS[name] for name in ("state folder", "state files")},
-    **{name: MACHINE_CHECKS[name] for name in ("replaced files", "clock", "disk space")},
-    **{name: MACHINE_CHECKS[name] for name in ("memory", "open files", "shell", "browser")},
-    "address": nodes.listening,
 }

@@ -4,6 +4,7 @@ import asyncio
 import fcntl
 import os
 import stat
+from collections.abc import Sequence
 from contextlib import aclosing, closing
 from functools import partial
 from pathlib import Path
@@ -167,15 +168,15 @@ def _describe_load(welcome: "Welcome", load: NodeLoad) -> str:
     return ", ".join(told)
 
 
-async def listening(config: Config) -> CheckFinding:
+async def listening(config: Config, addresses: Sequence[NodeAddress]) -> CheckFinding:
     """Check that a node can listen at its addresses, by doing so for a moment."""
     from toolgate.server.node import connect  # start-up
 
     if _is_locked(config):
         return f"a node with {config.state} runs"
     try:
-        certificate = connect.read_certificate(config, "--listen", *config.listen)
-        return note_end("; ".join(_try_address(address, config.state) for address in config.listen), certificate)
+        certificate = connect.read_certificate(config, "--listen", *addresses)
+        return note_end("; ".join(_try_address(address, config.state) for address in addresses), certificate)
     except UsageError as error:
         raise CheckError(str(error), "change what is named: the node refuses to start with it") from None
 

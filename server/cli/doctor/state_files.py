@@ -6,23 +6,22 @@ The database and the audit log have checks of their own. People's files are not 
 import asyncio
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from itertools import islice
 from pathlib import Path
 
-import msgspec
-
+from toolgate.server.app.features import list_state_parts
+from toolgate.server.app.state_part import HEALS, StateDamage, read_file
 from toolgate.server.cli.doctor.report import CheckError, CheckFinding, CheckNote, CheckSkippedError
 from toolgate.server.config.load import Config
 from toolgate.server.events.gap_notes import FOLDER, read_notes
 from toolgate.server.state.keys import check as key_check
-from toolgate.tools.api.text.json_text import JsonError, decode_json
+from toolgate.tools.api.text.json_text import decode_json
 from toolgate.tools.workspace.files.state_file import open_regular, read_regular
 from toolgate.tools.workspace.output.run_record import Run
 from toolgate.tools.workspace.output.spool import LAST_ID, MAX_TASK, SHARED
 
-HEALS = "the server makes it again"
 GONE_GAP = "the next start removes it: events are lost, and it is not known whose"
 LISTED_LOST = "the server lists its run as lost, and its output can still be read"
 SHOWN = 3  # findings in a line
@@ -30,15 +29,6 @@ MOST = 1_000  # findings that are counted
 MOST_PEOPLE = 2_000  # whose commands are looked at: each may have 50, and doctor is to answer within seconds
 MAX_COUNT = 64  # bytes of a file with a number
 COUNT = re.compile(rb"\s*[0-9]{0,20}\s*")
-
-
-class StateDamage(msgspec.Struct, frozen=True):
-    """A damaged file: what is wrong, and what to do. `heals`: the server fixes it by itself."""
-
-    path: Path
-    problem: str
-    remedy: str = HEALS
-    heals: bool = True
 
 
 async def check(config: Config) -> CheckFinding:
@@ -73,8 +63,10 @@ def find_damage(state: Path) -> Iterator[StateDamage]:
     for path in state.glob("state.db.before-*"):
         yield from _probe(path, "remove it: it is the copy from before an upgrade", heals=False)
     for path in _list(state / FOLDER):
-        yield from _read(path, partial(read_notes, path), GONE_GAP)
+        yield from read_file(path, partial(read_notes, path), GONE_GAP)
     yield from _find_single(state)
+    for part in list_state_parts():
+        yield from part.find_damage(state)
     for spool in _list(state / "spool")[:MOST_PEOPLE]:
         if spool.is_dir() and not spool.is_symlink():
             yield from _find_runs(spool)
@@ -105,21 +97,12 @@ def _find_token(file: Path) -> Iterator[StateDamage]:
 
 def _find_single(state: Path) -> Iterator[StateDamage]:
     """Yield damage of the files of which a state has one."""
-    from toolgate.server.node.databases import DATABASES_FILE, KnownDatabases  # start-up
-    from toolgate.server.node.name import NAME_FILE, NODE_NAME
     from toolgate.tools.builtin.skills.frontmatter import SkillHead
 
-    cache, name, databases = state / "cache" / "skills.json", state / NAME_FILE, state / DATABASES_FILE
-    yield from _read(cache, lambda: decode_json(read_regular(cache), dict[str, SkillHead]))
+    cache = state / "cache" / "skills.json"
+    yield from read_file(cache, lambda: decode_json(read_regular(cache), dict[str, SkillHead]))
     yield from _read_count(state / "workspaces" / ".users")
     yield from _probe(state / "leaving" / ".lock")
-
-    def read_name() -> None:
-        if not NODE_NAME.fullmatch(read_regular(name, MAX_COUNT * 2).decode(errors="replace").rstrip("\n")):
-            raise ValueError("it holds no name")
-
-    yield from _read(name, read_name, "write the node's name into it, which toolgate node list shows", heals=False)
-    yield from _read(databases, lambda: KnownDatabases(databases), "remove it, if one gateway uses it", heals=False)
 
 
 def _find_runs(spool: Path) -> Iterator[StateDamage]:
@@ -130,7 +113,7 @@ def _find_runs(spool: Path) -> Iterator[StateDamage]:
     for run in _list(spool):
         if run.name.isdecimal() and run.is_dir() and not run.is_symlink():
             record = run / "task.json"
-            yield from _read(record, partial(_decode_run, record), LISTED_LOST)
+            yield from read_file(record, partial(_decode_run, record), LISTED_LOST)
             yield from _probe(run / "output", "its output can't be read: remove it", heals=False)
 
 
@@ -143,24 +126,12 @@ def _read_count(path: Path) -> Iterator[StateDamage]:
         if not COUNT.fullmatch(read_regular(path, MAX_COUNT)):
             raise ValueError("it holds no number")
 
-    yield from _read(path, read)
+    yield from read_file(path, read)
 
 
 def _probe(path: Path, remedy: str = HEALS, *, heals: bool = True) -> Iterator[StateDamage]:
     """Yield the damage of a file that can't be opened."""
-    yield from _read(path, lambda: os.close(open_regular(path, os.O_RDONLY)), remedy, heals=heals)
-
-
-def _read(path: Path, read: Callable[[], object], remedy: str = HEALS, *, heals: bool = True) -> Iterator[StateDamage]:
-    """Yield the damage of a file that `read` can't read. A missing file is none."""
-    if not os.path.lexists(path):
-        return
-    try:
-        read()
-    except OSError as error:
-        yield StateDamage(path, (error.strerror or str(error)).lower(), remedy, heals)
-    except (JsonError, ValueError) as error:
-        yield StateDamage(path, str(error)[:100], remedy, heals)
+    yield from read_file(path, lambda: os.close(open_regular(path, os.O_RDONLY)), remedy, heals=heals)
 
 
 def _list(folder: Path) -> list[Path]:

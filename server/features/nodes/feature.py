@@ -4,10 +4,12 @@ import contextlib
 import logging
 from collections.abc import AsyncGenerator
 from functools import partial
+from typing import TYPE_CHECKING
 
 from toolgate.server.app.host import AppHost
 from toolgate.server.base.text import describe_os_error
 from toolgate.server.config.load import Config
+from toolgate.server.features.nodes.health import describe_nodes
 from toolgate.server.node import connect, databases
 from toolgate.server.node.gateway import link
 from toolgate.server.node.gateway.placement import Placement
@@ -15,6 +17,9 @@ from toolgate.server.node.gateway.remote_workspaces import RemoteWorkspaces
 from toolgate.server.node.pages.remote_page_reader import RemotePageReader
 from toolgate.server.protocol.errors import UsageError
 from toolgate.server.state.keys import check as key_check
+
+if TYPE_CHECKING:
+    from toolgate.server.telemetry.metrics.gauges import MetricRow
 
 NODE_TIMEOUT = 5.0  # seconds for a node to answer at the start
 
@@ -35,6 +40,8 @@ class NodesFeature:
         host.page_reader.take(lambda _: RemotePageReader(self._get_workspaces(host).get_pages))
         host.prepare.take(lambda _: partial(self._get_workspaces(host).prepare, on_message=host.note_workspace))
         host.cleaner.take(lambda _: None)
+        host.health_parts.append(lambda: describe_nodes(self._get_workspaces(host).list_nodes()))
+        host.metric_rows.append(lambda: self._list_rows(host))
 
     async def connect(self, host: AppHost) -> None:
         """Raises UsageError if no node answers, and for nodes that can't be used together."""
@@ -56,6 +63,11 @@ class NodesFeature:
     @contextlib.asynccontextmanager
     async def run(self, host: AppHost) -> AsyncGenerator[None]:
         yield
+
+    def _list_rows(self, host: AppHost) -> "list[MetricRow]":
+        from toolgate.server.features.nodes.gauges import node_rows  # start-up
+
+        return node_rows(self._get_workspaces(host).list_nodes)
 
     def _get_workspaces(self, host: AppHost) -> RemoteWorkspaces:
         if self._workspaces is None:

@@ -1,15 +1,55 @@
-"""Refuse options where they have no effect, since they are the node's."""
+"""Declare the options of a server with nodes, and refuse what is then a node's. Imported at each start: light."""
 
-from toolgate.server.config.load import Config
-from toolgate.server.config.option import NODE
-from toolgate.server.config.options import OPTIONS
+from typing import TYPE_CHECKING
+
+from toolgate.server.config.option import BOTH, NODE, Option
+from toolgate.server.config.types import parse_path
 from toolgate.server.protocol.errors import UsageError
-from toolgate.tools.workspace import limits
+
+if TYPE_CHECKING:
+    from toolgate.server.config.load import Config
+    from toolgate.server.config.node_address import NodeAddress
 
 
-def check_node_options(config: Config) -> None:
+def parse_node(word: str) -> "NodeAddress":
+    """Return the address of a node. Raises ValueError."""
+    from toolgate.server.config.node_address import parse_node_address  # start-up: only servers with nodes have one
+
+    return parse_node_address(word)
+
+
+OPTIONS = {
+    "Serving": (
+        Option(
+            "node",
+            "node where people's commands run, files are and pages are read, as unix:/PATH or HOST:PORT (see toolgate "
+            "node); without one, this process",
+            parse_node,
+            (),
+            "ADDRESS",
+            is_http_only=True,
+            item_pattern=r"unix:/[^:]*",
+        ),
+        Option(
+            "node-certificate",
+            "file for TLS between server and node, which HOST:PORT needs: this side's key and certificate, and the "
+            "authority's (toolgate node certificate makes it)",
+            parse_path,
+            metavar="FILE",
+            is_secret=True,
+            is_http_only=True,
+            place=BOTH,
+        ),
+    ),
+}
+
+
+def check_node_options(config: "Config") -> None:
     """Raise UsageError for options that are a node's, and for a node that is given twice."""
-    for option in OPTIONS:
+    from toolgate.server.config.options import OPTIONS as ALL  # this module is part of them
+    from toolgate.tools.workspace import limits  # start-up, as above
+
+    for option in ALL:
         if option.place == NODE and config.is_given(option.key):
             raise UsageError(f"{option.flag} is the node's: give it to toolgate node, not beside --node")
     for word in config.limit:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from toolgate.server.app.host import AppHost, Job
 from toolgate.server.config.secret_file import read_secret
+from toolgate.server.overview.health import describe_backend
 from toolgate.server.state.store import Store
 from toolgate.server.state.stores import TRANSACTION, import_postgres, open_keys
 
@@ -33,7 +34,7 @@ class PostgresFeature:
         host.audit_store.take(lambda _: self._open_audit_store(host))
         host.locks.take(lambda _: self._create_lock)
         if host.config.is_remote:
-            host.backends["PostgreSQL"] = lambda: self._get_monitor().health()
+            host.health_parts.append(lambda: describe_backend("PostgreSQL", self._get_monitor().health()))
             host.metric_rows.append(self._list_rows)
 
     async def connect(self, host: AppHost) -> None:

@@ -23,6 +23,7 @@ from toolgate.server.features.replicas.services.rate_limit import SharedRateLimi
 from toolgate.server.features.replicas.services.recent_calls import SharedCalls
 from toolgate.server.features.replicas.services.remote_tasks import RemoteTasks
 from toolgate.server.features.replicas.sessions.opener import SharedSessionOpener
+from toolgate.server.overview.health import describe_backend
 from toolgate.server.protocol.errors import UsageError
 
 FOLLOW_AFTER = 1.0  # seconds after the start: what the first answer does not need waits for it
@@ -49,7 +50,7 @@ class ReplicasFeature:
         host.session_approvals.take(lambda _: SharedSessionApprovals(self._get_bus(host).keys))
         host.recent_calls.take(lambda _: SharedCalls(self._get_bus(host)))
         host.open_sessions.take(lambda _: self._create_session_opener(host))
-        host.backends["Redis"] = lambda: self._get_bus(host).health()
+        host.health_parts.append(lambda: describe_backend("Redis", self._get_bus(host).health()))
         host.metric_rows.append(lambda: bus_rows(self._get_bus(host).health))
 
     async def connect(self, host: AppHost) -> None:

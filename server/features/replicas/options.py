@@ -35,9 +35,9 @@ OPTIONS = {
 
 def check_options(config: "Config") -> None:
     """Raise UsageError where replicas would not share all that they need to."""
-    if config.database is None:
+    if not config.is_given("database"):
         raise UsageError("--redis needs --database: servers that share sessions must share the rest of the state, too")
-    if not config.node:
+    if not config.is_given("node"):
         raise UsageError(
             "--redis needs --node: with commands in the servers, each person would have one sandbox and one set of "
             "background tasks per server"

@@ -73,6 +73,8 @@ class RemoteWorkspaces:
             if link.welcome is not None:
                 self.check_welcome(link, link.welcome)
 
+    outlive_server = True
+
     @property
     def level(self) -> str:
         """The weakest level of the nodes."""
@@ -118,6 +120,7 @@ class RemoteWorkspaces:
         return sum(monitor.load.lost_sandboxes for monitor in self._monitors if monitor.load is not None)
 
     def list_nodes(self) -> Sequence[NodeReport]:
+        """Return what is known of the nodes."""
         return [monitor.report() for monitor in self._monitors]
 
     async def watch_path(self, principal: str, path: Path) -> AsyncIterator[object]:

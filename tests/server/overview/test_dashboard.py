@@ -4,7 +4,6 @@ the audit log."""
 import asyncio
 import time
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -24,7 +23,6 @@ from toolgate.server.telemetry.audit.entry import AuditEntry
 from toolgate.server.telemetry.audit.log import AuditLog
 from toolgate.server.telemetry.audit.reader import EntryData, OwnEntries
 from toolgate.server.telemetry.recent_calls import MAX_CALLS, RecentCalls
-from toolgate.server.workspaces.node_report import NodeReport
 from toolgate.transports.web.templates import PageTemplates
 
 
@@ -189,29 +187,3 @@ def test_nothing_is_taken_into_use_by_looking(tmp_path: Path) -> None:
             assert list((tmp_path / "state" / "workspaces").iterdir()) == []
 
     asyncio.run(looked())
-
-
-@pytest.mark.parametrize(
-    ("answers", "status", "away"),
-    [
-        ([], "ready", None),
-        ([True, True], "ready", None),
-        ([True, False], "ready", ["unix:/1"]),
-        ([False, False], "no node answers: unix:/0, unix:/1", ["unix:/0", "unix:/1"]),
-        (
-            [False] * 7,
-            "no node answers: unix:/0, unix:/1, unix:/2, unix:/3, unix:/4, ...",
-            [f"unix:/{n}" for n in range(5)],
-        ),
-    ],
-)
-def test_a_server_is_ready_while_one_node_answers(answers: list[bool], status: str, away: list[str] | None) -> None:
-    nodes = [NodeReport(f"unix:/{n}", "", answer, "", "", None, 0.0, 0, 0) for n, answer in enumerate(answers)]
-    workspaces: Any = SimpleNamespace(level="bwrap", list_nodes=lambda: nodes)
-    server: Any = SimpleNamespace(events=SimpleNamespace(log=SimpleNamespace(rows=None)))
-    nothing: Any = None
-    overview = Dashboard(server, nothing, nothing, workspaces, RecentCalls(), None)
-    expected: dict[str, Any] = {"status": status, "sandbox": "bwrap"}
-    expected |= {} if away is None else {"away": away}
-    assert overview.describe_readiness(is_ending=False) == expected
-    assert overview.describe_readiness(is_ending=True)["status"] == "ending"

@@ -30,12 +30,13 @@ from toolgate.server.base.bus.bus import BusHealth
 from toolgate.server.base.principal import Principal
 from toolgate.server.calls.observers import CallEnd
 from toolgate.server.config import load
+from toolgate.server.features.nodes.gauges import node_rows
 from toolgate.server.features.postgres.gauges import database_rows
 from toolgate.server.features.replicas.gauges import bus_rows
 from toolgate.server.protocol.errors import UsageError
 from toolgate.server.state.store import DatabaseHealth
 from toolgate.server.telemetry.metrics.collector import MAX_TOOLS, CallMetrics, Metrics
-from toolgate.server.telemetry.metrics.gauges import MetricRow, node_rows, webhook_rows
+from toolgate.server.telemetry.metrics.gauges import MetricRow, webhook_rows
 from toolgate.server.telemetry.metrics.token import ensure_token, read_token
 from toolgate.server.webhooks.delivery_queue import DeliveryCounters
 from toolgate.server.workspaces.node_report import NodeLoad, NodeReport
@@ -286,7 +287,7 @@ def test_the_dashboard_and_the_alerts_ask_for_what_there_is(busy: Site) -> None:
     _, body, _ = busy.ask("GET", "/metrics")
     metrics = Metrics(lambda: ())
     node = NodeReport("unix:/node.sock", "one", True, "1", "bwrap", NodeLoad(1, 1, 1, 1, 1), 0.1, 1, 1)
-    metrics.add_rows(node_rows(SimpleNamespace(list_nodes=lambda: [node])))  # type: ignore[arg-type]  # all it uses
+    metrics.add_rows(node_rows(lambda: [node]))
     counters, failures = DeliveryCounters(failures=Counter(timeout=1)), Counter(timeout=1)
     subscriptions = FakeSubscriptions(
         queue=SimpleNamespace(pending=1, counters=counters),

@@ -52,14 +52,14 @@ def test_a_killed_node_is_named_and_its_commands_come_back_without_a_call(
         ada = AppUser(signed, "ada", "App")
         silent, loud = ada.run("exec sleep 900"), ada.run("echo said; exec sleep 900")
         page = arrive(signed, "ada")
-        shows(page, "#node-1", "answers")
+        shows(page, "#member-1", "answers")
         shows(page, f"#run-{silent}", "running")
         page.wait_for_function("id => document.getElementById(id).textContent === 'said\\n'", arg=f"output-{loud}")
         node.kill()
         shows(page, "#health", "no commands")
         shows(page, "#health", "No node answers (attic)")
         shows(page, "#outage", "attic")
-        shows(page, "#node-1", "away")
+        shows(page, "#member-1", "away")
         shows(page, "#run-fault", "The machine that runs your commands can’t be reached.")
         node.start()
         for id in (silent, loud):
@@ -115,14 +115,14 @@ def test_the_backend_that_is_away_is_named_and_not_the_node(
         AppUser(signed, "ada", "App")
         page = arrive(signed, "ada")
         server = page.locator("#part-server")
-        row = server.locator(".node", has_text=backend)
+        row = server.locator(".member", has_text=backend)
         row.get_by_text("answers").wait_for()
         with without(how, replicas.redis, postgres):
             row.get_by_text("away").wait_for()
             shows(page, "#health", f"{backend} does not answer")
             shows(page, "#outage", f"{backend} does not answer")
             assert "not ready" in server.inner_text() and "No node" not in server.inner_text()
-            shows(page, "#node-1", "answers")
+            server.locator(".member", has_text="Node").get_by_text("answers").wait_for()
             assert page.locator("#live").inner_text() == "live"
             if how.endswith("stops"):
                 loaded = page.context.request.get(f"{signed.site.url}/", headers={"accept": "text/html"})

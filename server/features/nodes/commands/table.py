@@ -42,7 +42,7 @@ COMMANDS = FeatureCommands(
         Command(
             "node doctor",
             "check whether this machine can run a node, with its options",
-            "cli.doctor.main:check_node",
+            "features.nodes.commands.doctor:check_node",
             AT_NODE,
             "",
             (LISTEN, JSON),

@@ -121,8 +121,7 @@ def test_a_nodes_machine_is_checked_with_the_nodes_options(
 
     def address(state: Path, listen: Path) -> str:
         config = load.load({"state": str(state)}, {})
-        config.listen = (name_socket(listen),)
-        asyncio.run(main.run_checks([("address", lambda: nodes.listening(config), ())]))
+        asyncio.run(main.run_checks([("address", lambda: nodes.listening(config, [name_socket(listen)]), ())]))
         return capsys.readouterr().out
 
     assert "runs" in address(node.state, node.socket)
@@ -136,8 +135,8 @@ def test_a_nodes_machine_is_checked_with_the_nodes_options(
 def test_a_certificate_that_ends_soon_is_a_note(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = write_node_certificate(tmp_path, "localhost", now=NEARLY_OVER)
     config = load.load({"state": str(tmp_path / "state"), "node_certificate": str(file)}, {})
-    config.listen = (NodeAddress(host="127.0.0.1", port=find_free_port("127.0.0.1")),)
-    asyncio.run(main.run_checks([("address", lambda: nodes.listening(config), ())]))
+    addresses = (NodeAddress(host="127.0.0.1", port=find_free_port("127.0.0.1")),)
+    asyncio.run(main.run_checks([("address", lambda: nodes.listening(config, addresses), ())]))
     told = capsys.readouterr().out
     assert (verdicts(told)["address"], f"is free; {file} ends in" in told) == ("note", True), told
     write_gateway_certificate(tmp_path)

@@ -19,8 +19,8 @@ from tests.clients.raw_http_client import Site, site
 from tests.server.node.nodes import NodeProcess, running_node
 from toolgate.server.app import build
 from toolgate.server.cli import main
+from toolgate.server.cli.node import OPTION
 from toolgate.server.config import load
-from toolgate.server.config.node_address import NodeAddress
 from toolgate.server.node.databases import find_database_id
 from toolgate.tools.api.errors import ToolError
 
@@ -182,12 +182,11 @@ def test_a_limit_of_calls_is_refused_at_a_node(limit: str, tmp_path: Path, capsy
 
 
 def test_a_refused_address_names_the_nodes_option_at_a_node() -> None:
-    config = load.load({})
-    config.listen = (NodeAddress(Path("/node.sock")),)
+    web = build.build_web(load.load({}), OPTION)
 
     async def body() -> None:
         with pytest.raises(ToolError, match=r"can allow it with the node's --allow-private 127\.0\.0\.1"):
-            await build.build_web(config).fetch("http://127.0.0.1/")
+            await web.fetch("http://127.0.0.1/")
 
     asyncio.run(body())
 
