@@ -75,7 +75,7 @@ SLOW = (  # the files that take 20 s or more, the slowest first: else one of the
     "server/cli/test_cli.py",
     "transports/web/test_questions.py",
     "tools/workspace/processes/test_changed_supervisor.py",
-    "server/node/test_readers.py",
+    "server/features/nodes/test_readers.py",
     "tools/workspace/commands/test_login_path.py",
     "server/workspaces/test_idle_workspaces.py",
     "deploy/test_example_plugins.py",

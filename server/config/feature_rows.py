@@ -15,6 +15,7 @@ class FeatureRow(msgspec.Struct, frozen=True):
     is_http_only: whether it is on only where HTTP is served
     feature: its class
     options: its options by their group in the help; this module is imported at each start
+    notes: what it says at the end of the help of options of the core, by their names
     commands: a `FeatureCommands`; this module is imported where a command is looked up
     check: a function that raises UsageError for options that do not fit the feature
     state: its `StatePart`
@@ -24,6 +25,7 @@ class FeatureRow(msgspec.Struct, frozen=True):
     switches: tuple[str, ...]
     feature: str
     options: str = ""
+    notes: str = ""
     commands: str = ""
     check: str = ""
     state: str = ""
@@ -50,6 +52,7 @@ FEATURES = (
         switches=("node",),
         feature="nodes.feature:NodesFeature",
         options="nodes.options:OPTIONS",
+        notes="nodes.options:NOTES",
         commands="nodes.commands.table:COMMANDS",
         check="nodes.options:check_node_options",
         state="nodes.state_part:NodesState",

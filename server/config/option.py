@@ -56,6 +56,10 @@ class Option(msgspec.Struct, frozen=True):
     def full_help(self) -> str:
         return f"{self.help}; repeatable" if self.is_repeatable else self.help
 
+    def with_note(self, note: str) -> "Option":
+        """Return the option with a note at the end of its help, if there is one."""
+        return msgspec.structs.replace(self, help=f"{self.help}; {note}") if note else self
+
     @property
     def key(self) -> str:
         return self.name.replace("-", "_")

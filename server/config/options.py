@@ -309,8 +309,7 @@ _GROUPS: dict[str, tuple[Option, ...]] = {
     "Web tools": (
         Option(
             "allow-private",
-            "private host, address or network that the web tools and webhooks may reach; beside --node, only searches, "
-            "sign-in and webhooks: give it to the node for pages",
+            "private host, address or network that the web tools and webhooks may reach",
             str,
             (),
             "HOST",
@@ -319,7 +318,7 @@ _GROUPS: dict[str, tuple[Option, ...]] = {
         Option(
             "refuse-networks",
             "public network or address that the web tools, webhooks and --sandbox-network public may not reach, as in "
-            "a private cloud; beside --node, only searches, sign-in and webhooks",
+            "a private cloud",
             str,
             (),
             "NETWORK",
@@ -390,5 +389,10 @@ _GROUPS: dict[str, tuple[Option, ...]] = {
 for _row in FEATURES:
     for _group, _options in (resolve_name(f"{ROOM}.{_row.options}") if _row.options else {}).items():
         _GROUPS[_group] += _options
-OPTION_GROUPS = {group: options for group, options in _GROUPS.items() if options}
+_NOTES = dict(chain.from_iterable(resolve_name(f"{ROOM}.{row.notes}").items() for row in FEATURES if row.notes))
+OPTION_GROUPS = {
+    group: tuple(option.with_note(_NOTES.get(option.name, "")) for option in options)
+    for group, options in _GROUPS.items()
+    if options
+}
 OPTIONS = tuple(chain.from_iterable(OPTION_GROUPS.values()))

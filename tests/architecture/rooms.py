@@ -69,8 +69,6 @@ ORDER = (
     "server/plugins/isolation",
     "server/auth",
     "server/methods",
-    "server/node",
-    "server/node/gateway",
     "transports/http/wire",
     "transports/http/sessions",
     "transports/http/requests",
@@ -91,13 +89,12 @@ ORDER = (
     "server/cli/commands",
     "server/cli/doctor/report.py",
     "server/cli/doctor/machine.py",
-    "server/cli/doctor/nodes.py",
+    "server/cli/doctor",
     "server/cli",
     "server/features",
     "server/features/postgres",
     "server/features/replicas",
     "server/features/nodes",
-    "server/cli/doctor",
     "server/__main__.py",
 )
 

@@ -15,7 +15,7 @@ HOMES = {
     "PIL": ("tools/workers/pictures.py", "tools/workers/tones.py"),
     "alembic": "server/state/",
     "asyncpg": "server/state/postgres.py",
-    "cryptography": ("server/state/keys/sealed_state.py", "server/node/tls/authority.py"),
+    "cryptography": ("server/state/keys/sealed_state.py", "server/features/nodes/tls/authority.py"),
     "click": "server/cli/",
     "ddgs": "tools/search/ddgs_worker.py",
     "certifi": "tools/web/vetted_client.py",
@@ -43,7 +43,7 @@ HOMES = {
     "trafilatura": "tools/web/content/text_vote.py",
     "uritemplate": "tools/api/text/uri_templates.py",
     "uvicorn": "transports/http/server.py",
-    "uvloop": ("server/cli/serve.py", "server/cli/node.py"),
+    "uvloop": ("server/cli/serve.py", "server/features/nodes/commands/node.py"),
     "watchfiles": "server/base/watch.py",
     "yaml": "tools/builtin/skills/yaml_fields.py",
 }
@@ -243,9 +243,9 @@ def test_heavy_libraries_are_imported_where_they_are_needed() -> None:
         "state/postgres.py",
         "state/postgres_schema.py",
         "state/schema.py",
-        "node/tls/authority.py",
-        "node/tls/certificate_file.py",
-        "node/tls/failures.py",
+        "nodes/tls/authority.py",
+        "nodes/tls/certificate_file.py",
+        "nodes/tls/failures.py",
     }  # loaded when HTTP is served, a page fetched, a browser run, a command given, the state or telemetry used
     deferred |= {str(path) for path in sources("transports/web")}
     for path in sources("server") + sources("tools") + sources("transports"):

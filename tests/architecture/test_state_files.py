@@ -10,10 +10,10 @@ ROOMS = (
     *("tools/workspace/output/spool.py", "tools/workspace/commands/cwd_tracking.py", "tools/builtin/skills/skills.py"),
 )
 ALLOWED = {  # file and function
-    ("server/node/moves.py", "_pack"): "an archive of a move, made by this process",
-    ("server/node/moves.py", "_unpack"): "as above",
-    ("server/node/moves.py", "_read_piece"): "as above",
-    ("server/node/moves.py", "_write_piece"): "as above",
+    ("server/features/nodes/node/moves.py", "_pack"): "an archive of a move, made by this process",
+    ("server/features/nodes/node/moves.py", "_unpack"): "as above",
+    ("server/features/nodes/node/moves.py", "_read_piece"): "as above",
+    ("server/features/nodes/node/moves.py", "_write_piece"): "as above",
     ("server/state/sqlite/snapshot.py", "_copy"): "a copy that this process made",
     ("server/workspaces/free_space.py", "_read_text"): "files of the kernel",
 }

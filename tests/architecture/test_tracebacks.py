@@ -13,7 +13,7 @@ ALLOWED = (  # most of these serve no requests
     "server/features/replicas/redis/",
     "server/cli/",
     "server/config/",
-    "server/node/gateway/link.py::greet_all",
+    "server/features/nodes/gateway/link.py::greet_all",
     "tools/workspace/processes/command_start.py",
 )
 FREES = ("drop_tracebacks", "log_fault")  # functions that drop the tracebacks of their argument

@@ -15,7 +15,7 @@ from tests.bench.driver import Cores
 from tests.bench.measure import MEMORY, SHELL, Figures
 from tests.bench.people import Person, SandboxServer, town
 from tests.bench.report import Target, ratios, table
-from tests.server.node.nodes import NodeProcess, remote_workspace, running_node
+from tests.server.features.nodes.nodes import NodeProcess, remote_workspace, running_node
 
 IN_PROCESS, AT_NODE = "in process", "at a node"
 ROUND_TRIP, READ = "round trip", "read"

@@ -23,8 +23,8 @@ from tests.clients.round_robin import RoundRobin
 from tests.conftest import PROBE
 from tests.server.cli.commands.test_user_and_client import PASSWORD, granted, refreshed, registered
 from tests.server.cli.test_cli import run
+from tests.server.features.nodes.nodes import running_node
 from tests.server.features.replicas.test_replicas_of_people import manage
-from tests.server.node.nodes import running_node
 from tests.servers.postgres import Postgres, running_postgres
 from tests.servers.redis_server import RedisProcess
 from tests.servers.replicas import running_replicas

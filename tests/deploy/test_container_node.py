@@ -15,7 +15,11 @@ from tests.deploy import engine
 from tests.deploy.engine import Container, Root, container, engine_filter
 from tests.deploy.test_container import IMAGE, PROFILE, called
 from tests.deploy.test_kubernetes_nodes import build_gateway, build_node
-from tests.server.node.tls.certificates import find_free_port, write_gateway_certificate, write_node_certificate
+from tests.server.features.nodes.tls.certificates import (
+    find_free_port,
+    write_gateway_certificate,
+    write_node_certificate,
+)
 
 COMPOSE = yaml.safe_load((ROOT / "deploy" / "compose.node.yaml").read_text())["services"]
 SOCKET = "/run/toolgate-node"

@@ -23,7 +23,7 @@ from tests.clients.raw_client import PATIENCE, STATELESS, eventually
 from tests.escape import tricks
 from tests.escape.attempt import Attempt
 from tests.server.auth.minted_tokens import ENVELOPE, Signed, asked, request, signed_site
-from tests.server.node.nodes import NodeProcess, running_node
+from tests.server.features.nodes.nodes import NodeProcess, running_node
 from tests.servers.forked_command import ROOT
 from toolgate.server.auth.tokens.access_tokens import OWN_ISSUER
 from toolgate.server.base.principal import Principal

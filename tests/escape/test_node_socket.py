@@ -13,7 +13,7 @@ import pytest
 
 from tests.clients.raw_client import ROOT
 from tests.escape.ground import NOBODY, SYSTEM_PYTHON
-from tests.server.node.nodes import NodeProcess, fake_principal, gateway, running_node
+from tests.server.features.nodes.nodes import NodeProcess, fake_principal, gateway, running_node
 from tests.tools.shell_commands import BOUND
 
 ATTEMPTS = """

@@ -16,8 +16,8 @@ from tests.clients.raw_http_client import site
 from tests.interop.official_clients import OVER_HTTP, THIRTEEN, Negotiation
 from tests.interop.test_python_sdk import text
 from tests.interop.test_typescript_sdk import check_typescript_client
-from tests.server.node.networks import NODE, in_thread, wire
-from tests.server.node.nodes import running_node
+from tests.server.features.nodes.networks import NODE, in_thread, wire
+from tests.server.features.nodes.nodes import running_node
 
 COMMAND = (sys.executable, "-m", "toolgate.server")  # started by the thread, so in its network
 

@@ -14,7 +14,7 @@ from tests.clients.raw_http_client import Site
 from tests.conftest import PROBE
 from tests.deploy.proxies import ports
 from tests.server.auth.minted_tokens import Signed
-from tests.server.node.nodes import NodeProcess, running_node
+from tests.server.features.nodes.nodes import NodeProcess, running_node
 from tests.servers.balancer import balanced
 from tests.servers.postgres import Postgres, running_postgres
 from tests.servers.redis_server import RedisProcess, redis_server

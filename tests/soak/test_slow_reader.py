@@ -11,9 +11,9 @@ import pytest
 from tests.bench.driver import Cores
 from tests.bench.people import Person, town
 from tests.clients.raw_client import eventually
-from tests.server.node.nodes import NodeProcess, running_node
-from tests.server.node.test_faults import frame
-from toolgate.server.node import messages
+from tests.server.features.nodes.nodes import NodeProcess, running_node
+from tests.server.features.nodes.test_faults import frame
+from toolgate.server.features.nodes import messages
 from toolgate.tools.workspace.files.open_file import PIECE
 
 OUTPUT = 10 * 2**30  # bytes

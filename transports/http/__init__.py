@@ -22,8 +22,8 @@ answer. The session owns its streams and tasks, so that work goes on when a read
 owns both, and a reader who leaves ends the work. Budgets in `transport` belong to the principal.
 
 What is cached. A head that came before is found by its bytes, with its parsed form and its route, since a client
-repeats the same one; large heads are not kept. A verified token is found by its digest until it expires or its access is
-ended.
+repeats the same one; large heads are not kept. A verified token is found by its digest until it expires or its access
+is ended.
 
 How a stream resumes. `sessions.event_stream` numbers events and keeps the newest. A reader comes back by GET with
 Last-Event-ID; `sessions.event_ids` finds its stream, also after a restart, and the stream goes on behind that event.

@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Callable
 from functools import partial
 
-from toolgate.server.cli.doctor import nodes
 from toolgate.server.cli.doctor.report import DoctorPart
 from toolgate.server.config.load import Config
+from toolgate.server.features.nodes import checks as nodes
 
 TIMEOUT = 3.0  # seconds for the clock of a node
 
@@ -19,8 +19,8 @@ def list_checks(config: Config) -> DoctorPart:
 
 
 async def _read_clock(config: Config, place: int, now: Callable[[], float]) -> tuple[float, float, float]:
-    from toolgate.server.node import connect  # start-up
-    from toolgate.server.node.gateway import link
+    from toolgate.server.features.nodes import connect  # start-up
+    from toolgate.server.features.nodes.gateway import link
 
     certificate = connect.read_certificate(config, "--node", *config.node)
     before = now()

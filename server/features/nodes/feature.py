@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 from toolgate.server.app.host import AppHost
 from toolgate.server.base.text import describe_os_error
 from toolgate.server.config.load import Config
+from toolgate.server.features.nodes import connect
+from toolgate.server.features.nodes.gateway import link
+from toolgate.server.features.nodes.gateway.placement import Placement
+from toolgate.server.features.nodes.gateway.remote_workspaces import RemoteWorkspaces
 from toolgate.server.features.nodes.health import describe_nodes
-from toolgate.server.node import connect, databases
-from toolgate.server.node.gateway import link
-from toolgate.server.node.gateway.placement import Placement
-from toolgate.server.node.gateway.remote_workspaces import RemoteWorkspaces
-from toolgate.server.node.pages.remote_page_reader import RemotePageReader
+from toolgate.server.features.nodes.node import databases
+from toolgate.server.features.nodes.pages.remote_page_reader import RemotePageReader
 from toolgate.server.protocol.errors import UsageError
 from toolgate.server.state.keys import check as key_check
 

@@ -8,12 +8,12 @@ from toolgate.server.protocol.errors import UsageError
 
 if TYPE_CHECKING:
     from toolgate.server.config.load import Config
-    from toolgate.server.config.node_address import NodeAddress
+    from toolgate.server.features.nodes.address import NodeAddress
 
 
 def parse_node(word: str) -> "NodeAddress":
     """Return the address of a node. Raises ValueError."""
-    from toolgate.server.config.node_address import parse_node_address  # start-up: only servers with nodes have one
+    from toolgate.server.features.nodes.address import parse_node_address  # start-up: only servers with nodes have one
 
     return parse_node_address(word)
 
@@ -41,6 +41,10 @@ OPTIONS = {
             place=BOTH,
         ),
     ),
+}
+NOTES = {
+    "allow-private": "beside --node, only searches, sign-in and webhooks: give it to the node for pages",
+    "refuse-networks": "beside --node, only searches, sign-in and webhooks",
 }
 
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 from toolgate.server.app.state_part import Elsewhere, StateDamage, StatePart, read_file
 from toolgate.server.base.text import escape_unprintable
-from toolgate.server.node.databases import DATABASES_FILE, KnownDatabases
-from toolgate.server.node.name import NAME_FILE, NODE_NAME
-from toolgate.server.state import node_rows
+from toolgate.server.features.nodes import rows as node_rows
+from toolgate.server.features.nodes.node.databases import DATABASES_FILE, KnownDatabases
+from toolgate.server.features.nodes.node.name import NAME_FILE, NODE_NAME
 from toolgate.server.state.store import Store
 from toolgate.tools.workspace.files.state_file import read_regular
 

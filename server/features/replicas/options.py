@@ -22,7 +22,7 @@ OPTIONS = {
     "Replicas": (
         Option(
             "redis",
-            "Redis or Valkey that several servers on one --database and --node share: redis://:PASSWORD@HOST, "
+            "Redis or Valkey that servers with the same state and workspaces share: redis://:PASSWORD@HOST, "
             "rediss:// or unix://, or file:PATH for a file with that",
             parse_redis,
             metavar="URL",

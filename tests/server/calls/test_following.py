@@ -13,7 +13,7 @@ from tests.clients.raw_task_client import KNOWS, created, ended, get, text
 from tests.server.calls.test_tasks_after_restart import killed
 from tests.server.calls.test_tasks_in_process import ask, run
 from tests.server.calls.test_tasks_in_process import created as created_inside
-from tests.server.node.nodes import running_node
+from tests.server.features.nodes.nodes import running_node
 from tests.servers.http_in_process import Inside, named
 from toolgate.server.state.rows import tasks as task_rows
 

@@ -16,7 +16,7 @@ import pytest
 from tests.clients.event_client import first_cursor, poll
 from tests.clients.raw_client import STATELESS, Server, children, eventually
 from tests.clients.raw_http_client import Site, site, spoken
-from tests.server.node.nodes import running_node
+from tests.server.features.nodes.nodes import running_node
 from tests.servers.postgres import Postgres
 from tests.servers.replicas import running_replicas
 from toolgate.tools.workspace.output.run_record import Run

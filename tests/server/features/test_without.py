@@ -13,7 +13,7 @@ import pytest
 from tests.clients.raw_client import PATIENCE, ROOT
 from tests.clients.raw_http_client import Site
 
-PLUGGED = {"replicas": "redis"}  # the features of which all is in their folder, and what shows them
+PLUGGED = {"replicas": "redis", "nodes": "node"}  # the features of which all is in their folder, and what shows them
 PROGRAM = (sys.executable, "-m", "toolgate.server")
 
 

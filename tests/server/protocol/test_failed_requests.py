@@ -10,7 +10,7 @@ import pytest
 
 from tests.clients.raw_client import STATELESS, Refusal, Server, eventually, served
 from tests.clients.raw_http_client import NAMED, Http, site, spoken
-from tests.server.node.nodes import running_node
+from tests.server.features.nodes.nodes import running_node
 from tests.servers import uncollected_server
 from tests.servers.isolated_plugins import plugin_folder
 from tests.servers.uncollected_server import LARGE, ask_holders

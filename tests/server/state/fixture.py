@@ -16,10 +16,11 @@ from typing import Any
 
 from toolgate.server.auth.login.accounts import Accounts
 from toolgate.server.auth.tokens.signing_keys import SigningKeys
+from toolgate.server.features.nodes import rows as node_rows
 from toolgate.server.features.replicas.deployment import find_deployment
 from toolgate.server.policy.remembered_approvals import RememberedApprovals
 from toolgate.server.protocol.session import ApprovalRequest
-from toolgate.server.state import node_rows, tables
+from toolgate.server.state import tables
 from toolgate.server.state.event_rows import EventFilter, EventLimits, EventRows, Occurrence
 from toolgate.server.state.keys.file import KeyFile, create_file
 from toolgate.server.state.keys.sealed_state import Sealer

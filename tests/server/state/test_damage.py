@@ -25,8 +25,8 @@ from tests.clients.raw_http_client import Site, site
 from tests.server.cli.commands.test_user_and_client import HELLO
 from tests.server.cli.test_cli import run
 from toolgate.server.cli.doctor.state_files import find_damage
-from toolgate.server.node.databases import DATABASES_FILE, KnownDatabases
-from toolgate.server.node.name import find_or_choose_name
+from toolgate.server.features.nodes.node.databases import DATABASES_FILE, KnownDatabases
+from toolgate.server.features.nodes.node.name import find_or_choose_name
 from toolgate.server.protocol.errors import UsageError
 from toolgate.server.state.keys.file import load_or_create_key
 from toolgate.server.telemetry.metrics.token import ensure_token

@@ -31,6 +31,7 @@ from toolgate.server.base.principal import Principal
 from toolgate.server.calls.observers import CallEnd
 from toolgate.server.config import load
 from toolgate.server.features.nodes.gauges import node_rows
+from toolgate.server.features.nodes.report import NodeLoad, NodeReport
 from toolgate.server.features.postgres.gauges import database_rows
 from toolgate.server.features.replicas.gauges import bus_rows
 from toolgate.server.protocol.errors import UsageError
@@ -39,7 +40,6 @@ from toolgate.server.telemetry.metrics.collector import MAX_TOOLS, CallMetrics, 
 from toolgate.server.telemetry.metrics.gauges import MetricRow, webhook_rows
 from toolgate.server.telemetry.metrics.token import ensure_token, read_token
 from toolgate.server.webhooks.delivery_queue import DeliveryCounters
-from toolgate.server.workspaces.node_report import NodeLoad, NodeReport
 
 DEPLOY = ROOT / "deploy"
 Told = dict[str, dict[tuple[tuple[str, str], ...], float]]  # name → labels, sorted → value

@@ -15,7 +15,7 @@ import pytest
 from tests.clients.raw_client import eventually
 from tests.clients.raw_http_client import Site, site
 from tests.server.auth.minted_tokens import Signed, asked
-from tests.server.node.nodes import NodeProcess, fake_principal, gateway, running_node
+from tests.server.features.nodes.nodes import NodeProcess, fake_principal, gateway, running_node
 from tests.tools.shell_commands import BOUND, until
 from toolgate.tools.api.errors import ToolError
 

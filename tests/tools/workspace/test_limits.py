@@ -18,7 +18,7 @@ import pytest
 from tests.clients.raw_client import COMMAND, PATIENCE, eventually
 from tests.clients.raw_http_client import site
 from tests.server.auth.minted_tokens import Signed, asked
-from tests.server.node.nodes import running_node
+from tests.server.features.nodes.nodes import running_node
 from toolgate.tools.workspace.limits import ROWS
 
 MIB = 2**20

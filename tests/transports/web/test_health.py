@@ -13,7 +13,7 @@ import pytest
 from tests.clients.chromium import people
 from tests.server.auth.minted_tokens import Signed, signed_site
 from tests.server.auth.sign_in_server import PASSWORD
-from tests.server.node.nodes import running_node
+from tests.server.features.nodes.nodes import running_node
 from tests.servers.home_page_server import AppUser
 from tests.servers.postgres import Postgres
 from tests.servers.redis_server import RedisProcess

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from functools import partial
 
 from toolgate.server import VERSION
-from toolgate.server.cli.doctor import nodes
 from toolgate.server.cli.doctor.main import MACHINE_CHECKS, run_rows
 from toolgate.server.cli.doctor.report import CheckRow
-from toolgate.server.cli.node import check_server_options, choose_addresses
 from toolgate.server.config.load import Config
+from toolgate.server.features.nodes import checks as nodes
+from toolgate.server.features.nodes.commands.node import check_server_options, choose_addresses
 
 CHECKS = (  # of a server's machine that are also a node's
     *("python", "installation", "sandbox", "limits", "state folder", "state files", "replaced files", "clock"),

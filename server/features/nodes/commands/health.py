@@ -2,9 +2,9 @@
 
 from toolgate.server.cli.commands.health import DONE, FAULT, TIMEOUT
 from toolgate.server.config.load import Config
-from toolgate.server.config.node_address import parse_node_address
-from toolgate.server.node import connect
-from toolgate.server.node.gateway import link
+from toolgate.server.features.nodes import connect
+from toolgate.server.features.nodes.address import parse_node_address
+from toolgate.server.features.nodes.gateway import link
 from toolgate.server.protocol.errors import UsageError
 
 

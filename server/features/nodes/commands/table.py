@@ -1,10 +1,10 @@
 """List the commands of nodes, and the flag by which toolgate health asks one."""
 
 from toolgate.server.cli.parsing.command import JSON, STATE, Command, FeatureCommands, Variant, pick_options
-from toolgate.server.config.node_address import parse_node_address
 from toolgate.server.config.option import SERVER, Option
 from toolgate.server.config.options import OPTIONS
 from toolgate.server.config.types import parse_bool
+from toolgate.server.features.nodes.address import parse_node_address
 
 AT_NODE = tuple(option for option in OPTIONS if option.place != SERVER)
 LISTEN = Option(
@@ -32,7 +32,7 @@ COMMANDS = FeatureCommands(
         Command(
             "node",
             "run commands, files and browser in a separate process that survives server restarts",
-            "cli.node:serve_node",
+            "features.nodes.commands.node:serve_node",
             AT_NODE,
             "",
             (LISTEN, NODE_NAME, MAX_PEOPLE),
@@ -51,7 +51,7 @@ COMMANDS = FeatureCommands(
         Command(
             "node certificate",
             "make the certificates for a node at HOST:PORT and for its servers; HOST is the node's name or address",
-            "cli.node_certificate:make_certificates",
+            "features.nodes.commands.certificate:make_certificates",
             STATE,
             "[HOST…]",
             (KEYS, RENEW),
@@ -60,14 +60,14 @@ COMMANDS = FeatureCommands(
         Command(
             "node list",
             "list nodes, and how many people are on each",
-            "cli.nodes:list_nodes",
+            "features.nodes.commands.nodes:list_nodes",
             NODES,
             example="toolgate node list --node unix:/run/toolgate-node/node.sock",
         ),
         Command(
             "node drain",
             "give a node no new people",
-            "cli.nodes:drain",
+            "features.nodes.commands.nodes:drain",
             NODES,
             "NAME",
             (UNDO,),
@@ -76,7 +76,7 @@ COMMANDS = FeatureCommands(
         Command(
             "node limit",
             "set how many people a node gets; 0 is any number",
-            "cli.nodes:limit",
+            "features.nodes.commands.nodes:limit",
             NODES,
             "NAME NUMBER",
             example="toolgate node limit cellar 20",
@@ -84,7 +84,7 @@ COMMANDS = FeatureCommands(
         Command(
             "node adopt",
             "place people who are on no node where their files are, as the node says",
-            "cli.nodes:adopt",
+            "features.nodes.commands.nodes:adopt",
             NODES,
             "NAME",
             (UNDO_ADOPT,),
@@ -93,7 +93,7 @@ COMMANDS = FeatureCommands(
         Command(
             "node move",
             "move a person's workspace to another node",
-            "cli.nodes:move",
+            "features.nodes.commands.nodes:move",
             NODES,
             "WHO NAME",
             example="toolgate node move ada attic",

@@ -14,7 +14,7 @@ from tests.clients.round_robin import RoundRobin
 from tests.conftest import PROBE
 from tests.deploy.proxies import ports
 from tests.server.auth.minted_tokens import HELLO, request
-from tests.server.node.nodes import running_node
+from tests.server.features.nodes.nodes import running_node
 from tests.servers.postgres import Postgres
 from tests.servers.redis_server import redis_server
 from tests.servers.replicas import Replicas, running_replicas

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from tests.server.cli.test_cli import run
-from tests.server.node.nodes import NodeProcess, running_node
+from tests.server.features.nodes.nodes import NodeProcess, running_node
 from tests.servers.faulty_proxy import verdicts
 from tests.servers.postgres import PASSWORD, Postgres
 from tests.servers.redis_server import RedisProcess, find_free_port, redis_server

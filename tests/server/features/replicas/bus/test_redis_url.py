@@ -13,8 +13,8 @@ import pytest
 from tests.server.features.replicas.bus.conftest import use_bus, with_prefix
 from tests.servers.redis_server import RedisProcess, find_free_port, redis_server
 from toolgate.server.base.bus.bus import Bus, BusUnreachableError
+from toolgate.server.features.nodes.tls.authority import Authority
 from toolgate.server.features.replicas.open_bus import open_bus
-from toolgate.server.node.tls.authority import Authority
 
 PASSWORD = "s3cret%word"
 ENCODED = "s3cret%25word"

@@ -1,4 +1,0 @@
-"""Use the workspaces of nodes from another process, a gateway, as if they were in that process.
-
-Enter at `remote_workspaces`; `link` is the connection to one node. Only `build` and `cli` import it.
-"""

@@ -1,4 +1,0 @@
-"""Make, read and check the certificates of nodes and gateways at HOST:PORT.
-
-Enter at `certificate_file`; `toolgate node certificate` enters at `authority`. Only `connect` and `cli` import it.
-"""
