@@ -11,6 +11,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Literal, Protocol
 
+from toolgate.server.state import flags
 from toolgate.server.state.rows import approvals as approval_rows
 
 if TYPE_CHECKING:
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
 Duration = Literal["session", "always"]
 
-FLAG = "approvals"  # flag: a principal has approvals for good
 SESSION_LIFETIME = 12 * 3600.0  # seconds: a working day; a client without sessions has no end of its own
 MAX_IN_SESSIONS = 256  # of each principal, in memory: one more drops the oldest
 MAX_FOR_GOOD = 256  # of each principal, in the state: a list that a person can still read
@@ -83,7 +83,7 @@ class RememberedApprovals:
         """Return for how long the person has approved this already, or None. Raises StateError."""
         if await self._in_sessions.has(principal, request, self._now()):
             return "session"
-        if not self._store.has_flag(FLAG, principal):
+        if not self._store.has_flag(flags.APPROVALS, principal):
             return None
         now = self._now()
         used = await self._store.transact(
@@ -104,19 +104,19 @@ class RememberedApprovals:
             row = {"tool": request.tool, "shown": shown, "folder": request.folder, "rule": request.rule}
             approval_rows.add(connection, principal, request.key, client=client, made_at=self._now(), **row)
             approval_rows.trim(connection, principal, MAX_FOR_GOOD)
-            self._store.set_flag(FLAG, principal, True)
+            self._store.set_flag(flags.APPROVALS, principal, True)
 
         await self._store.transact(write, alone=("approvals", principal))
 
     async def list_standing(self, principal: str) -> "list[StandingApproval]":
         """Return the approvals for good, the newest first. Raises StateError."""
-        if not self._store.has_flag(FLAG, principal):
+        if not self._store.has_flag(flags.APPROVALS, principal):
             return []
         return await self._store.read(lambda connection: approval_rows.list_all(connection, principal))
 
     async def end(self, principal: str, id: str) -> bool:
         """End an approval for good, and return whether it existed. Raises StateError."""
-        if not self._store.has_flag(FLAG, principal):
+        if not self._store.has_flag(flags.APPROVALS, principal):
             return False
         is_ended = await self._store.transact(
             lambda connection: approval_rows.remove(connection, principal, id), alone=None
@@ -124,7 +124,7 @@ class RememberedApprovals:
         if is_ended:
             log.info("%s ends the approval %s", await self._find_label(principal), id)
         await self._store.clear_flag_unless(
-            FLAG,
+            flags.APPROVALS,
             principal,
             lambda connection: bool(approval_rows.list_all(connection, principal)),
             alone=("approvals", principal),
@@ -134,12 +134,12 @@ class RememberedApprovals:
     async def end_all(self, principal: str) -> None:
         """End all approvals of a person who is gone. Raises StateError."""
         await self._in_sessions.end_all(principal)
-        if self._store.has_flag(FLAG, principal):
+        if self._store.has_flag(flags.APPROVALS, principal):
             await self._store.transact(
                 lambda connection: approval_rows.trim(connection, principal, 0), alone=("approvals", principal)
             )
             await self._store.clear_flag_unless(
-                FLAG,
+                flags.APPROVALS,
                 principal,
                 lambda connection: bool(approval_rows.list_all(connection, principal)),
                 alone=("approvals", principal),

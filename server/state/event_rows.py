@@ -11,11 +11,11 @@ from typing import Any
 
 import msgspec
 
-from toolgate.server.state import tables
+from toolgate.server.state import flags, tables
 from toolgate.server.state.store import Store
 from toolgate.tools.api.event import matches
 
-FLAG = "events"  # flags: this principal, or any, has a log
+FLAG = flags.EVENTS
 MAX_INTERESTS = 256  # of a principal: one more drops the one that was used longest ago
 FRESH = 0.75  # an interest is renewed when less than this part of the retention time is left: most polls write nothing
 MAX_SCANNED = 2_000  # events that one page looks at

@@ -45,6 +45,7 @@ ORDER = (
     "server/base",
     "server/protocol",
     "server/base/rpc",
+    "server/state/flags.py",
     "server/state/schema.py",
     "server/state/tables.py",
     "server/state/errors.py",

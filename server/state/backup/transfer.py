@@ -14,16 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from toolgate.server.policy import remembered_approvals
-from toolgate.server.state import event_rows, migrate, tables
+from toolgate.server.state import flags, migrate, tables
 from toolgate.server.state.backup.manifest import DATABASE, BackupError
 from toolgate.server.state.backup.restore import begin_replacement, finish_replacement, make_aside_folder
 from toolgate.server.state.database_url import DatabaseUrl
 from toolgate.server.state.keys import file as key_file
 from toolgate.server.state.keys.sealing_keys import SEALED, has_keys
 from toolgate.server.state.keys.table import NAMES, KeyTable
-from toolgate.server.state.rows import callback_timer, plans, working_directories
-from toolgate.server.state.rows import tasks as task_rows
 from toolgate.server.state.sqlite import database as sqlite
 from toolgate.server.state.sqlite.store import SqliteStore, flag_file
 from toolgate.server.state.store import Store
@@ -211,21 +208,18 @@ def _set_last_number(connection: "Connection", table: str, number: int) -> None:
 
 def _list_flags(connection: "Connection") -> list[tuple[str, str]]:
     """Return kind and key of each flag that the rows need."""
-    flags = [
-        (kind, "")
-        for kind, table in (
-            (callback_timer.PENDING, tables.callback),
-            (event_rows.FLAG, tables.event_log),
-            (task_rows.FLAG, tables.deferral),
-            (working_directories.FLAG, tables.place),
-        )
-        if connection.execute(table.select().limit(1)).first()
-    ]
+    present = {
+        flags.CALLBACKS: tables.callback,
+        flags.EVENTS: tables.event_log,
+        flags.TASKS: tables.deferral,
+        flags.PLACES: tables.place,
+    }
+    needed = [(kind, "") for kind, table in present.items() if connection.execute(table.select().limit(1)).first()]
     for row in connection.execute(tables.plan.select()):
-        flags += [(plans.EXISTS_FLAG, row.principal), *([(plans.ACTIVE_FLAG, row.principal)] if row.active else [])]
+        needed += [(flags.PLAN_EXISTS, row.principal), *([(flags.PLAN_ACTIVE, row.principal)] if row.active else [])]
     for kind, column in (
-        (remembered_approvals.FLAG, tables.approval.c.principal),
-        (event_rows.FLAG, tables.event_log.c.principal),
+        (flags.APPROVALS, tables.approval.c.principal),
+        (flags.EVENTS, tables.event_log.c.principal),
     ):
-        flags += [(kind, principal) for principal in connection.execute(tables.select(column).distinct()).scalars()]
-    return flags
+        needed += [(kind, principal) for principal in connection.execute(tables.select(column).distinct()).scalars()]
+    return needed

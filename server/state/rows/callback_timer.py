@@ -9,8 +9,8 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
+from toolgate.server.state import flags
 from toolgate.server.state.live_processes import LiveProcesses
-from toolgate.server.state.rows.due_callbacks import PENDING as PENDING
 from toolgate.server.state.rows.due_callbacks import DueCallbacks, RecordFiring
 from toolgate.server.state.rows.due_callbacks import Firing as Firing
 from toolgate.server.state.store import StateError, Store
@@ -88,7 +88,7 @@ class CallbackTimer:
             self._changed.clear()
             pause = MAX_PAUSE
             try:
-                if self.store.has_flag(PENDING, ""):
+                if self.store.has_flag(flags.CALLBACKS, ""):
                     pause = await self.fire_due()
             except StateError as error:
                 log.warning("callbacks can't fire, the next try is in %d s: %s", AGAIN, error)

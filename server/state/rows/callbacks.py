@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from toolgate.server.state import tables
-from toolgate.server.state.rows.callback_timer import MAX_PAUSE, PENDING, CallbackTimer
+from toolgate.server.state import flags, tables
+from toolgate.server.state.rows.callback_timer import MAX_PAUSE, CallbackTimer
 from toolgate.server.state.store import Store
 from toolgate.tools.api.context.services import Callback, FiredCallback
 
@@ -41,7 +41,7 @@ class CallbackStore:
                 "process": self.clock.processes.own_name(),
             }
             connection.execute(tables.callback.insert().values(row))
-            self.store.set_flag(PENDING, "", True)
+            self.store.set_flag(flags.CALLBACKS, "", True)
             return Callback(free[0], message, delay, delay * 1000, repeats)
 
         callback = await self.store.transact(insert, alone="callbacks")
@@ -49,7 +49,7 @@ class CallbackStore:
         return callback
 
     async def list(self) -> Sequence[Callback]:
-        if not self.store.has_flag(PENDING, ""):
+        if not self.store.has_flag(flags.CALLBACKS, ""):
             return []
         return await self.store.read(self._read)
 

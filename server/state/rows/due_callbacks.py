@@ -8,11 +8,10 @@ from functools import partial
 
 import msgspec
 
-from toolgate.server.state import tables
+from toolgate.server.state import flags, tables
 from toolgate.server.state.live_processes import LiveProcesses
 from toolgate.server.state.store import Store
 
-PENDING = "callbacks"  # flag: a principal has a callback
 MAX_REMEMBERED = 50  # firings stored of a principal: a list a model can still read
 PIECE = 100  # callbacks of one transaction: it takes some 20 ms
 TOLERANCE = 1.0  # seconds: a measured clock goes back a little now and then, and a callback may be as late
@@ -91,7 +90,7 @@ class DueCallbacks:
     ) -> tuple[list[Firing], float, float]:
         columns, now = tables.callback.c, self._now()
         if connection.execute(tables.select(columns.slot).limit(1)).first() is None:
-            self._store.set_flag(PENDING, "", False)
+            self._store.set_flag(flags.CALLBACKS, "", False)
             return [], NEVER, now
         own = columns.process == self._processes.own_name()
         if now < self._latest - TOLERANCE:  # nothing may be further away than its delay

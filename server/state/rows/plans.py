@@ -5,14 +5,11 @@ from datetime import UTC, datetime
 
 from msgspec.structs import replace
 
-from toolgate.server.state import tables
+from toolgate.server.state import flags, tables
 from toolgate.server.state.store import Store, Subject
 from toolgate.tools.api.context.services import CallerState, PlanState
 
 NO_PLAN = PlanState(active=False, goal="", plan_file=None, started_at=None)
-
-ACTIVE_FLAG = "plan"  # flag: an active plan
-EXISTS_FLAG = "plan-kept"  # flag: a plan, active or ended
 
 
 class PlanStore:
@@ -32,13 +29,13 @@ class PlanStore:
         """Return whether tools that change things are refused. Opens no database unless there is an active plan."""
         if self.session:
             return self.place.plan is not None and self.place.plan.active
-        return self.store.has_flag(ACTIVE_FLAG, self.principal) and (await self.state()).active
+        return self.store.has_flag(flags.PLAN_ACTIVE, self.principal) and (await self.state()).active
 
     async def state(self) -> PlanState:
         """Return the plan. Opens no database unless there is one, active or ended."""
         if self.session:
             return self.place.plan or NO_PLAN
-        if not self.store.has_flag(EXISTS_FLAG, self.principal):
+        if not self.store.has_flag(flags.PLAN_EXISTS, self.principal):
             return NO_PLAN
         return await self.store.read(self._read)
 
@@ -57,7 +54,7 @@ class PlanStore:
         return await self._change(end)
 
     async def reset(self) -> PlanState:
-        if not self.session and not self.store.has_flag(EXISTS_FLAG, self.principal):
+        if not self.session and not self.store.has_flag(flags.PLAN_EXISTS, self.principal):
             return NO_PLAN
         return await self._change(lambda _: NO_PLAN)
 
@@ -76,9 +73,13 @@ class PlanStore:
         alone: tuple[Subject, str] = "plans", self.principal
         state, clear = await self.store.transact(write, alone=alone), self.store.clear_flag_unless
         if not state.active:
-            await clear(ACTIVE_FLAG, self.principal, lambda connection: self._read(connection).active, alone=alone)
+            await clear(
+                flags.PLAN_ACTIVE, self.principal, lambda connection: self._read(connection).active, alone=alone
+            )
         if state.started_at is None:
-            await clear(EXISTS_FLAG, self.principal, lambda connection: self._read(connection) != NO_PLAN, alone=alone)
+            await clear(
+                flags.PLAN_EXISTS, self.principal, lambda connection: self._read(connection) != NO_PLAN, alone=alone
+            )
         return state
 
     def _write(self, connection: "tables.Connection", state: PlanState) -> None:
@@ -94,9 +95,9 @@ class PlanStore:
             "started_at": state.started_at.timestamp(),
         }
         connection.execute(plan.insert().values(row))
-        self.store.set_flag(EXISTS_FLAG, self.principal, True)
+        self.store.set_flag(flags.PLAN_EXISTS, self.principal, True)
         if state.active:
-            self.store.set_flag(ACTIVE_FLAG, self.principal, True)
+            self.store.set_flag(flags.PLAN_ACTIVE, self.principal, True)
 
     def _read(self, connection: "tables.Connection") -> PlanState:
         plan = tables.plan

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from toolgate.server.state import tables
+from toolgate.server.state import flags, tables
 from toolgate.server.state.batch import WriteBatch
 from toolgate.server.state.live_processes import LiveProcesses
 from toolgate.server.state.sqlite.database import describe_error
@@ -26,7 +26,6 @@ from toolgate.tools.api.text.json_text import JsonError, decode_json
 if TYPE_CHECKING:
     import asyncio
 
-FLAG = "sessions"  # flag: there are sessions
 MAX_DETAILS = 64 * 2**10  # bytes: a client may send megabytes of capabilities and subscriptions
 
 log = logging.getLogger(__name__)
@@ -98,7 +97,7 @@ class SessionRecords:
 
         Of those used in the last `idle` seconds, it is the `most` that were used last.
         """
-        if not self._store.has_flag(FLAG, ""):
+        if not self._store.has_flag(flags.SESSIONS, ""):
             return []
         dead = await self._processes.find_dead(await self._store.read(_list_processes))
         return await self._store.transact(partial(self._recall, idle, most, dead), alone="sessions")
@@ -112,8 +111,8 @@ class SessionRecords:
             row: dict[str, Any] = {"id": id, "issuer": issuer, "subject": subject, "client": client, "details": details}
             row |= {"process": self._processes.own_name(), "began_at": now, "seen_at": now}
             connection.execute(tables.session.insert(), row)
-            if not self._store.has_flag(FLAG, ""):
-                self._store.set_flag(FLAG, "", True)
+            if not self._store.has_flag(flags.SESSIONS, ""):
+                self._store.set_flag(flags.SESSIONS, "", True)
 
         return self._batch.add(insert)
 
@@ -208,7 +207,7 @@ class SessionRecords:
         kept = {row.id for row in recent}
         _remove_sessions(connection, [(row.id, row.process) for row in rows if row.id not in kept])
         if not recent and names <= set(dead):
-            self._store.set_flag(FLAG, "", False)
+            self._store.set_flag(flags.SESSIONS, "", False)
         return [
             StoredSession(row.id, row.process, row.issuer, row.subject, row.client, row.seen_at, _grants(row.details))
             for row in recent

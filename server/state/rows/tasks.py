@@ -9,12 +9,11 @@ from typing import Any
 from msgspec.structs import astuple, replace
 
 from toolgate.server.protocol.task import LIVE, StoredTask
-from toolgate.server.state import tables
+from toolgate.server.state import flags, tables
 from toolgate.server.state.live_processes import LiveProcesses
 from toolgate.server.state.store import Store
 from toolgate.tools import ToolError
 
-FLAG = "deferrals"  # flag: there are tasks, running or ended
 MAX_LIVE = 64  # running tasks of a principal: a client in a loop must not use up everything
 MAX_ENDED = 1_000  # ended tasks of a principal; the oldest that were read make room
 MAX_BYTES = 64 * 2**20  # of their outcomes, which a subscription may have to send at once; likewise
@@ -50,7 +49,7 @@ class TaskRows:
     @property
     def is_empty(self) -> bool:
         """Return whether there are no tasks. Costs a stat, and never opens the database."""
-        return not self.store.has_flag(FLAG, "")
+        return not self.store.has_flag(flags.TASKS, "")
 
     async def add(
         self, id: str, principal: str, lifetime: float, again: bytes | None, message: str | None = None
@@ -71,7 +70,7 @@ class TaskRows:
             now = self.now()
             task = StoredTask(id, principal, self.processes.own_name(), "working", message, now, now, now + lifetime)
             connection.execute(tables.deferral.insert().values(_to_row(task) | {"again": again, "server": self.server}))
-            self.store.set_flag(FLAG, "", True)
+            self.store.set_flag(flags.TASKS, "", True)
             return task
 
         return await self.store.transact(put, alone="tasks")
@@ -157,7 +156,7 @@ class TaskRows:
         table = tables.deferral
         connection.execute(table.delete().where(table.c.expires_at <= self.now()))
         if connection.execute(table.select().with_only_columns(table.c.id).limit(1)).first() is None:
-            self.store.set_flag(FLAG, "", False)
+            self.store.set_flag(flags.TASKS, "", False)
 
     def _make_room(self, connection: "tables.Connection", task: StoredTask) -> bool:
         """Return whether there is room for the outcome of `task`. The oldest tasks that were read make room."""

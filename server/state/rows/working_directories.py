@@ -8,12 +8,11 @@ import os
 from functools import partial
 from pathlib import Path
 
-from toolgate.server.state import tables
+from toolgate.server.state import flags, tables
 from toolgate.server.state.batch import WriteBatch
 from toolgate.server.state.store import StateError, Store
 from toolgate.tools.api.context.services import CallerState
 
-FLAG = "places"  # flag: there are directories
 MAX_DIRECTORIES = 10_000  # of one state; those that changed last are kept
 
 log = logging.getLogger(__name__)
@@ -34,7 +33,7 @@ class WorkingDirectories:
 
     async def load(self) -> None:
         """Read what an earlier process stored."""
-        if self._store.has_flag(FLAG, ""):
+        if self._store.has_flag(flags.PLACES, ""):
             try:
                 self._stored = await self._store.transact(self._read, alone="places")
             except StateError as error:
@@ -52,7 +51,7 @@ class WorkingDirectories:
     async def forget(self, principal: str) -> None:
         """Start the principal at the root of its workspace again."""
         self._stored.pop(principal, None)
-        if self._store.has_flag(FLAG, ""):
+        if self._store.has_flag(flags.PLACES, ""):
             await self._batch.add(partial(self._write, principal, None))
 
     async def _load(self, principal: str, place: CallerState) -> None:
@@ -93,7 +92,7 @@ class WorkingDirectories:
             connection.execute(table.delete().filter_by(**key))
             return
         tables.write_row(connection, table, key, {"cwd": os.fsencode(cwd), "moved_at": self._store.now()})
-        self._store.set_flag(FLAG, "", True)
+        self._store.set_flag(flags.PLACES, "", True)
 
     def _read_one(self, principal: str, connection: "tables.Connection") -> Path | None:
         table = tables.place

@@ -12,9 +12,8 @@ from tests.server.cli.test_cli import run
 from tests.server.state import fixture
 from tests.server.state.backup.test_backup import lasting
 from tests.servers.postgres import Postgres
-from toolgate.server.state import tables
+from toolgate.server.state import flags, tables
 from toolgate.server.state.database_url import parse_database_url
-from toolgate.server.state.rows.plans import ACTIVE_FLAG, EXISTS_FLAG
 from toolgate.server.state.rows.todos import TodoStore
 from toolgate.server.state.sqlite.store import SqliteStore
 from toolgate.server.state.store import Store
@@ -78,7 +77,7 @@ def test_all_rows_go_to_postgresql_and_come_back(tmp_path: Path, postgres: Postg
     assert sequences(first / "state.db") == sequences(last / "state.db")
     assert sorted(path.name for path in (last / "flags").iterdir()) == names
     store = SqliteStore(last)
-    assert store.has_flag(EXISTS_FLAG, "local") and store.has_flag(ACTIVE_FLAG, "local")
+    assert store.has_flag(flags.PLAN_EXISTS, "local") and store.has_flag(flags.PLAN_ACTIVE, "local")
     for name in ("signing", "questions", "request-state"):
         assert (first / "keys" / name).exists() == (last / "keys" / name).exists()
 

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from tests.server.state.each_store import ON_EACH, ON_SQLITE, database_url, open_store
+from toolgate.server.state import flags
 from toolgate.server.state.rows import callback_timer as clock_module
-from toolgate.server.state.rows.callback_timer import PENDING, CallbackTimer, Firing
+from toolgate.server.state.rows.callback_timer import CallbackTimer, Firing
 from toolgate.server.state.rows.callbacks import CallbackStore
 from toolgate.server.state.store import StateError
 from toolgate.tools.api.context.services import Callback
@@ -21,6 +22,7 @@ pytestmark = ON_EACH
 SETTER = """
 import asyncio, sys
 from pathlib import Path
+from toolgate.server.state import flags
 from toolgate.server.state.rows.callback_timer import CallbackTimer
 from toolgate.server.state.rows.callbacks import CallbackStore
 from toolgate.server.state.database_url import parse_database_url
@@ -277,7 +279,7 @@ def test_a_process_takes_over_only_for_those_it_serves(tmp_path: Path) -> None:
         async with Process(tmp_path, lambda principal: principal == "b") as process:
             assert [firing.message for firing in await process.at(10)] == ["b's"]
             await process.at(20)
-            assert process.store.has_flag(PENDING, "")
+            assert process.store.has_flag(flags.CALLBACKS, "")
 
     run(body())
 
@@ -320,10 +322,10 @@ def test_the_flag_goes_when_the_last_callback_has(tmp_path: Path) -> None:
             assert await process.callbacks().list() == []
             assert not process.store.path.exists()
             await process.callbacks().set("look", 10, 1)
-            assert process.store.has_flag(PENDING, "")
+            assert process.store.has_flag(flags.CALLBACKS, "")
             await process.callbacks().cancel(0)
             await process.at(0)
-            assert not process.store.has_flag(PENDING, "")
+            assert not process.store.has_flag(flags.CALLBACKS, "")
 
     run(body())
 

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from tests.server.state.each_store import ON_EACH, ON_SQLITE, open_store, with_store
+from toolgate.server.state import flags
 from toolgate.server.state.rows import todos as tasks_module
-from toolgate.server.state.rows.plans import ACTIVE_FLAG, EXISTS_FLAG, PlanStore
+from toolgate.server.state.rows.plans import PlanStore
 from toolgate.server.state.rows.todos import TodoStore
 from toolgate.server.state.store import Store
 from toolgate.tools import ToolError
@@ -192,8 +193,8 @@ def test_an_ended_plan_costs_the_others_no_database(tmp_path: Path) -> None:
         plan = PlanStore(store, "a", "")
         await plan.enter("tidy up", None)
         await plan.exit()
-        assert not store.has_flag(ACTIVE_FLAG, "a")
-        assert store.has_flag(EXISTS_FLAG, "a")
+        assert not store.has_flag(flags.PLAN_ACTIVE, "a")
+        assert store.has_flag(flags.PLAN_EXISTS, "a")
 
     with_store(tmp_path, ends)
     (tmp_path / "state.db").write_bytes(b"would fail when opened")
@@ -207,12 +208,12 @@ def test_an_ended_plan_costs_the_others_no_database(tmp_path: Path) -> None:
 @ON_SQLITE
 def test_a_flag_left_over_by_a_crash_does_no_harm(tmp_path: Path) -> None:
     async def body(store: Store) -> None:
-        for flag in (ACTIVE_FLAG, EXISTS_FLAG):
+        for flag in (flags.PLAN_ACTIVE, flags.PLAN_EXISTS):
             await store.transact(lambda _, flag=flag: store.set_flag(flag, "a", True))
         plan = PlanStore(store, "a", "")
         assert not await plan.active()
         assert await plan.state() == PlanState(False, "", None, None)
         await plan.reset()
-        assert not store.has_flag(EXISTS_FLAG, "a")
+        assert not store.has_flag(flags.PLAN_EXISTS, "a")
 
     with_store(tmp_path, body)
