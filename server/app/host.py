@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from toolgate.server.base.principal import GrantKey
     from toolgate.server.overview.health import PartHealth
     from toolgate.server.policy.remembered_approvals import SessionApprovals
+    from toolgate.server.state.backup.state_transfer import StateTransfer
     from toolgate.server.state.rows.working_directories import WorkingDirectories
     from toolgate.server.telemetry.metrics.gauges import MetricRow
     from toolgate.server.workspaces.retention import WorkspaceCleaner
@@ -106,6 +107,7 @@ class AppHost:
         self.store: Slot[Store] = Slot("store", lambda: SqliteStore(config.state, upgrades=upgrades))
         self.secret: Slot[bytes | None] = Slot("secret", lambda: None)  # what seals keys in a shared database
         self.keys: Slot[SealingKeys] = Slot("keys", lambda: KeyFolder(config.state / "keys"))
+        self.transfer: Slot[StateTransfer] = Slot("transfer", self._create_transfer)  # for backups
         self.processes: Slot[LiveProcesses] = Slot("processes", lambda: self.store().open_processes())
         self.locks: Slot[Callable[[str], ReplicaLocks] | None] = Slot("locks", lambda: None)  # by a replica's name
         self.bus: Slot[Bus | None] = Slot("bus", self._create_bus)  # None over stdio
@@ -137,7 +139,7 @@ class AppHost:
         self.notifier: Slot[Notifier] = Slot("notifier", self._create_notifier)
         self.events = Slot("events", self._create_events)
         # -- what observes them
-        self.audit_store: Slot[AuditStore] = Slot("audit_store", lambda: AuditFileStore(self.folder()))
+        self.audit_store: Slot[AuditStore] = Slot("audit_store", lambda: AuditFileStore(config.state))
         self.recent_calls = Slot("recent_calls", lambda: RecentCalls() if config.is_remote else None)
         self.telemetry = Slot("telemetry", self._create_telemetry)
         # -- the server
@@ -210,6 +212,11 @@ class AppHost:
         self.events().ends.report(principal, end)
 
     # -- the defaults
+
+    def _create_transfer(self) -> "StateTransfer":
+        from toolgate.server.state.backup.state_transfer import FileTransfer  # start-up: for two commands
+
+        return FileTransfer(self.config.state)
 
     def _create_bus(self) -> "Bus | None":
         if not self.config.is_remote:

@@ -27,7 +27,7 @@ from toolgate.server.protocol.errors import UsageError
 
 NOTIFY_SOCKET = "NOTIFY_SOCKET"  # sd_notify(3)
 SOCKET_VARIABLES = ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES", NOTIFY_SOCKET)  # sd_listen_fds(3)
-SECRET_VARIABLES = ("TOOLGATE_DATABASE", "TOOLGATE_REDIS")
+SECRET_VARIABLES = tuple(option.variable for option in OPTIONS if option.is_secret)
 CLASSIC_FILE = "scorpiox-env.txt"
 CLASSIC_LIMIT = 64 * 1024  # bytes; it holds a few lines
 SEARCH_KEY = re.compile(r"TOOLGATE_[A-Z_]+_API_KEY")  # of search engines
@@ -205,7 +205,7 @@ def load(flags: Mapping[str, Any], environment: Mapping[str, str] | None = None)
     environment = dict(os.environ if environment is None else environment)
     handed = {name: environment.pop(name) for name in SOCKET_VARIABLES if name in environment}
     for name in (*handed, *SECRET_VARIABLES) if is_ours else ():
-        os.environ.pop(name, None)  # child processes must not use the sockets and the database
+        os.environ.pop(name, None)  # child processes must not use the sockets and find the secrets
     refuse_unknown(environment)
     named = flags.get("config") or environment.get("TOOLGATE_CONFIG")
     given = _read_file(named, environment)

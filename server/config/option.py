@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -15,6 +15,7 @@ IPV6 = r"(?:[0-9A-Fa-f]{0,4}:){2,7}[0-9A-Fa-f]{0,4}(?:/[0-9]+)?"
 HOST_AND_PORT = r"[^:/]+:[0-9]{1,5}"
 
 
+Opened = Literal["state", "keys"]
 SERVER, NODE, BOTH = "server", "node", "both"  # places of options: a node's is refused beside --node
 
 
@@ -25,6 +26,7 @@ class Option(msgspec.Struct, frozen=True):
     default: the value without one; () makes it a list
     metavar: None makes it a switch
     is_secret: whether it names a file with a secret, which is hidden from commands
+    opens: what it helps to open: each command that opens that takes it
     place: whose option it is where commands run at a node
     item_pattern: matches list items with a colon
     splitter: splits an environment list in another way
@@ -39,6 +41,7 @@ class Option(msgspec.Struct, frozen=True):
     is_http_only: bool = False
     is_planned: bool = False
     is_secret: bool = False
+    opens: Opened | None = None
     place: str = SERVER
     item_pattern: str = r"(?!)"
     splitter: Callable[[str], list[str]] | None = None

@@ -161,7 +161,7 @@ _GROUPS: dict[str, tuple[Option, ...]] = {
         ),
         Option(
             "audit",
-            "record tool calls in STATE/audit, or in --database: off, on (a digest of the arguments), full (the "
+            "record tool calls in STATE/audit, or in a shared database: off, on (a digest of the arguments), full (the "
             "arguments, with apparent secrets redacted) (default: on over HTTP and with a sandbox, else off)",
             one_of("off", "on", "full"),
             metavar="LEVEL",

@@ -91,6 +91,8 @@ ORDER = (
     "server/cli/doctor/report.py",
     "server/cli/doctor/machine.py",
     "server/cli/doctor",
+    "server/cli/doctor/postgres.py",
+    "server/cli/doctor/state.py",
     "server/cli",
     "server/features",
     "server/features/postgres",

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from toolgate.server.app.features import build_host, open_store
+from toolgate.server.app.host import AppHost
 from toolgate.server.base.text import describe_os_error
 from toolgate.server.config.load import Config
 from toolgate.server.state.keys import file as key_file
@@ -87,18 +88,12 @@ class AuditFiles:
 
 
 class AuditRows:
-    """The rows in the state database of `config`. A context manager, which closes the database. Raises
-    AuditSourceError."""
+    """The rows in the state database of `host`. A context manager, which closes the database."""
 
-    def __init__(self, config: Config) -> None:
-        self._config = config
-        host, _ = build_host(config, upgrades=False, within=WITHIN)
-        self._secret = host.secret()
+    def __init__(self, host: AppHost) -> None:
+        self._config = host.config
         self._runner = asyncio.Runner()
-        try:
-            self._store, self._keys = host.store(), host.keys()
-        except StateError as error:
-            raise AuditSourceError(str(error)) from None
+        self._store, self._keys = host.store(), host.keys()
 
     def __enter__(self) -> "AuditRows":
         return self
@@ -117,10 +112,7 @@ class AuditRows:
         """Read the key, which all else needs."""
         key = self._keys.find(chains.KEY)
         try:
-            if self._secret is None:
-                self._runner.run(self._keys.load())  # refuses keys that a secret has sealed
-            else:
-                self._read(key.refresh)
+            self._runner.run(self._keys.check())
             self.key = ChainKey(key.read()[0])
         except OSError as error:
             raise AuditSourceError(f"the record can't be read without its key: {describe_os_error(error)}") from None
@@ -191,15 +183,16 @@ def open_files(state: Path, *, verifies: bool) -> AuditFiles | None:
 
 @contextlib.contextmanager
 def open_rows(config: Config) -> Generator[AuditRows | None]:
-    """Yield the rows in the state database, or None if there are none.
-
-    Without --database there are some if a backup of one was restored: then there is their key, too. Raises
-    AuditSourceError.
-    """
-    if config.database is None and not (config.state / "keys" / chains.KEY).exists():
+    """Yield the rows in the state database, or None if there are none. Raises AuditSourceError."""
+    host, _ = build_host(config, upgrades=False, within=WITHIN)
+    try:
+        may_have_rows = host.audit_store().may_have_rows()
+    except StateError as error:
+        raise AuditSourceError(str(error)) from None
+    if not may_have_rows:
         yield None
         return
-    with AuditRows(config) as rows:
+    with AuditRows(host) as rows:
         if rows.is_empty():
             yield None
         else:

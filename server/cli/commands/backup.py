@@ -16,13 +16,12 @@ from contextlib import aclosing, contextmanager
 from pathlib import Path
 from typing import IO
 
-from toolgate.server.app.features import list_state_parts, open_store
+from toolgate.server.app.features import build_host, list_state_parts, open_store
 from toolgate.server.base.progress import TerminalProgress, terminal_progress
 from toolgate.server.base.text import describe_os_error, escape_unprintable
 from toolgate.server.cli.commands.store_command import refuse_other_owner
 from toolgate.server.cli.terminal.output import format_count
 from toolgate.server.config.load import Config
-from toolgate.server.config.secret_file import read_secret
 from toolgate.server.protocol.errors import UsageError
 from toolgate.server.state import lock
 from toolgate.server.state.backup import read, write
@@ -31,7 +30,6 @@ from toolgate.server.state.backup.restore import (
     OF_PEOPLE,
     defer_signals,
     list_people,
-    replace_state,
     staging_folder,
     sync_folder,
     undo_unfinished,
@@ -151,9 +149,8 @@ def _temp_folder(folder: Path) -> Generator[Path]:
 def _write(config: Config, raw: IO[bytes], temp: Path, workspaces: bool, progress: TerminalProgress) -> Manifest:
     hold = lock.hold_exclusive if workspaces else lock.hold_shared
     with hold(config.state):  # or a restore could replace the state halfway
-        return write.write_backup(
-            config.state, config.database, read_secret(config), raw, temp, workspaces=workspaces, progress=progress
-        )
+        transfer = build_host(config)[0].transfer()
+        return write.write_backup(config.state, transfer, raw, temp, workspaces=workspaces, progress=progress)
 
 
 def _publish(draft: Path, path: Path) -> None:
@@ -175,12 +172,7 @@ def _restore_from(config: Config, file: str, replace: bool, progress: TerminalPr
     ):
         manifest = read.extract_backup(raw, staging / "come", progress)
         with defer_signals():
-            if config.database is None:
-                aside = replace_state(staging / "come", state)
-            else:
-                from toolgate.server.state.backup import transfer  # start-up
-
-                aside = transfer.replace_both(staging, state, config.database, read_secret(config), replace=replace)
+            aside = build_host(config)[0].transfer().replace(staging, replace=replace)
             _report_restore(state, manifest, aside)
 
 

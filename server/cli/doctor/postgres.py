@@ -19,10 +19,10 @@ PRIVATE = "sslmode=verify-full and sslrootcert=FILE in --database, such as /etc/
 
 async def check_database(url: DatabaseUrl) -> CheckFinding:
     from toolgate.server.state.errors import StateError, StateVersionError  # start-up
-    from toolgate.server.state.stores import import_postgres
+    from toolgate.server.state.stores import import_driver
 
     try:
-        import_postgres()
+        import_driver()
         from toolgate.server.state.postgres_description import describe_database  # start-up, and it imports asyncpg
 
         found = await describe_database(url)

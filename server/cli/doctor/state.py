@@ -4,7 +4,6 @@ import asyncio
 import os
 import stat
 import time
-from contextlib import aclosing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,58 +24,44 @@ SLACK = 300.0  # seconds: clocks differ
 
 async def signing_key(config: Config) -> CheckFinding:
     """Check that the key can be opened, and how old it is."""
-    from toolgate.server.auth.tokens.signing_keys import AGE, PURPOSE  # start-up
-    from toolgate.server.protocol.errors import InvalidParams
-    from toolgate.server.state.errors import StateError
-    from toolgate.server.state.keys.sealed_state import Sealer
-    from toolgate.server.state.keys.table import FixedKey
+    from toolgate.server.state.errors import StateError  # start-up
+    from toolgate.server.state.keys import rows as key_rows
 
     try:
-        row, stored = await _read_newest_key(config)
+        newest = await asyncio.to_thread(key_rows.read_newest_key, config.state / "state.db")
     except StateError as error:
         raise CheckSkippedError(str(error)) from None
-    if row is None:
+    return judge_signing_key(config, newest)
+
+
+def judge_signing_key(
+    config: Config, newest: tuple[str, str, float] | None, stored: tuple[bytes, str] | None = None
+) -> CheckFinding:
+    """Return the finding about kid, sealed key and time of the newest key, if there is one. Raises CheckError.
+
+    stored: the key that seals it, and what people call that; None: it is in the state folder
+    """
+    from toolgate.server.auth.tokens.signing_keys import AGE, PURPOSE  # start-up
+    from toolgate.server.protocol.errors import InvalidParams
+    from toolgate.server.state.keys.sealed_state import FixedKey, Sealer
+
+    if newest is None:
         raise CheckSkippedError("none yet")
-    kid, sealed, made_at = row
+    kid, sealed, made_at = newest
     file = config.state / "keys" / "signing"
     remedy = f"{RESTORE_KEYS}; otherwise the next start makes a new key, and everybody signs in again"
     try:
-        key = key_file.read_key(file) if stored is None else stored
+        key = key_file.read_key(file) if stored is None else stored[0]
         Sealer(FixedKey(key), None).unseal(sealed, PURPOSE, kid)
     except FileNotFoundError:
         raise CheckError(f"{file} is missing: the key that signs tokens can't be opened", remedy) from None
-    except (OSError, InvalidParams) as error:
-        where = file if stored is None else "the key that seals it in PostgreSQL"
-        reason = describe_os_error(error) if isinstance(error, OSError) else f"{where} belongs to another state"
+    except OSError as error:
+        reason = describe_os_error(error)
+        raise CheckError(f"the key that signs tokens can't be opened: {reason}", remedy) from None
+    except InvalidParams:
+        reason = f"{file if stored is None else stored[1]} belongs to another state"
         raise CheckError(f"the key that signs tokens can't be opened: {reason}", remedy) from None
     return _judge_age(time.time() - made_at, AGE)
-
-
-async def _read_newest_key(config: Config) -> tuple[tuple[str, str, float] | None, bytes | None]:
-    """Return kid, sealed key and time of the newest key, if there is one, and what seals it, if PostgreSQL has that.
-
-    Raises StateError, and CheckError for another secret.
-    """
-    from toolgate.server.app.features import open_store
-    from toolgate.server.config.secret_file import read_secret  # start-up
-    from toolgate.server.state.errors import StateError
-    from toolgate.server.state.keys import rows as key_rows
-    from toolgate.server.state.keys.table import KeyTable
-
-    if config.database is None:
-        return await asyncio.to_thread(key_rows.read_newest_key, config.state / "state.db"), None
-    async with aclosing(open_store(config, upgrades=False)) as store:
-        row = next(iter(await store.read(key_rows.list_keys)), None)
-        if row is None:
-            return None, None
-        newest = (row.kid, row.sealed, row.made_at)
-        secret = read_secret(config)
-        if secret is None:
-            return newest, None
-        try:
-            return newest, (await store.read(KeyTable(store, secret).to_files)).get("signing", secret)
-        except StateError as error:
-            raise CheckError(str(error), "correct --secret") from None
 
 
 def _judge_age(age: float, lasting: float) -> CheckFinding:
@@ -92,17 +77,20 @@ def _judge_age(age: float, lasting: float) -> CheckFinding:
 
 async def audit(config: Config) -> CheckFinding:
     """Check the newest part of the record. `audit verify` reads all of it, up to 160 MiB."""
-    verdict = await asyncio.to_thread(_verify_files if config.database is None else _verify_rows, config)
+    verdict = await asyncio.to_thread(_verify_files, config)
+    return judge_audit(verdict, str(config.state / "audit"), "its newest file")
+
+
+def judge_audit(verdict: "AuditVerdict", place: str, part: str) -> CheckFinding:
+    """Return the finding about the `part` of the record, which is in `place`, that was verified. Raises CheckError."""
     broken = next((finding for finding in verdict.findings if not finding.is_harmless), None)
     if broken is not None:
-        place = config.state / "audit" if config.database is None else "the database"
         raise CheckError(
             f"the record of calls is broken: {broken.place}: {broken.text}",
             f"keep a copy of {place}, run toolgate audit verify, and find out who can write there",
         )
     if verdict.newest is None:
         raise CheckSkippedError("nothing is on record")
-    part = "its newest file" if config.database is None else "its newest part"
     return f"intact in {part}, {verdict.lines:,} lines up to {verdict.newest.time}"
 
 
@@ -116,18 +104,6 @@ def _verify_files(config: Config) -> "AuditVerdict":
         return reader.verify(folder, key_file.read_key(key), newest=True)
     except (OSError, TimeoutError) as error:
         raise CheckError(f"the record of calls can't be read: {describe_os_error(error)}", RESTORE_KEYS) from None
-
-
-def _verify_rows(config: Config) -> "AuditVerdict":
-    from toolgate.server.cli.commands import audit_sources  # start-up
-
-    try:
-        with audit_sources.open_rows(config) as rows:
-            if rows is None:
-                raise CheckSkippedError("nothing is on record")
-            return rows.verify_newest()
-    except audit_sources.AuditSourceError as error:
-        raise CheckError(f"the record of calls can't be read: {error}", "correct --database and --secret") from None
 
 
 async def folder(config: Config) -> str:
@@ -159,14 +135,6 @@ def _check_folder(folder: Path) -> str:
 
 
 async def database(config: Config) -> CheckFinding:
-    if config.database is not None:
-        from toolgate.server.cli.doctor import postgres  # start-up
-
-        return await postgres.check_database(config.database)
-    return await _check_file(config)
-
-
-async def _check_file(config: Config) -> str:
     from toolgate.server.state.errors import StateError
     from toolgate.server.state.sqlite.database import check_database
     from toolgate.server.state.sqlite.store import SqliteStore

@@ -3,9 +3,11 @@
 Flags belong to one command; options can also be set by a variable or a key of the config file.
 """
 
+from collections.abc import Sequence
+
 import msgspec
 
-from toolgate.server.config.option import CONFIG, Option
+from toolgate.server.config.option import CONFIG, Opened, Option
 from toolgate.server.config.options import OPTIONS
 from toolgate.server.config.types import parse_bool
 
@@ -51,9 +53,10 @@ class FeatureCommands(msgspec.Struct, frozen=True):
     variants: tuple[Variant, ...] = ()
 
 
-def pick_options(*names: str) -> tuple[Option, ...]:
-    """Return the server's options of these names. One of a feature that is not there is left out."""
-    return tuple(option for option in OPTIONS if option.name in names)
+def pick_options(*names: str, opens: Sequence[Opened] = ()) -> tuple[Option, ...]:
+    """Return the server's options of these names, and those that help to open what the command opens. One of a feature
+    that is not there is left out."""
+    return tuple(option for option in OPTIONS if option.name in names or option.opens in opens)
 
 
 STATE = pick_options("state")

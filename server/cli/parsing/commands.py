@@ -20,9 +20,9 @@ from toolgate.server.config.option import Option
 from toolgate.server.config.options import OPTIONS
 from toolgate.server.config.types import parse_bool
 
-DATABASE = pick_options("state", "database")
-KEYS_TOO = pick_options("state", "database", "secret")  # in the database
-CLIENTS = pick_options("state", "database", "clients")
+DATABASE = pick_options("state", opens=("state",))
+KEYS_TOO = pick_options("state", opens=("state", "keys"))
+CLIENTS = pick_options("state", "clients", opens=("state",))
 ADDRESS = pick_options("host", "port", "node-certificate")
 CONFIGURING = (*SPAWNING, *pick_options("public-url"))
 CLIENT = Option("client", "id of a client that the server knows, where none can register itself", metavar="ID")

@@ -1,30 +1,52 @@
-"""Check the secret of keys in PostgreSQL, and its clock."""
+"""Check PostgreSQL, the secret of its keys, its clock, and what the state has there in place of files."""
 
+import asyncio
 from collections.abc import Callable
 from contextlib import aclosing
 from functools import partial
+from typing import TYPE_CHECKING
 
 from toolgate.server.cli.doctor.report import CheckError, CheckFinding, CheckNote, CheckSkippedError, DoctorPart
+from toolgate.server.cli.doctor.state import judge_audit, judge_signing_key
 from toolgate.server.cli.terminal.output import format_count
 from toolgate.server.config.load import Config
 from toolgate.server.protocol.errors import UsageError
 
+if TYPE_CHECKING:
+    from toolgate.server.telemetry.audit.checker import AuditVerdict
+
 
 def list_checks(config: Config) -> DoctorPart:
     """Return the checks that --database and --secret ask for."""
-    has_database = config.database is not None
-    checks = [("secret", partial(secret, config), ("state database",) if has_database else ())]
     needs = {"signing key": ("secret",)} if config.secret is not None else {}
-    clocks = {"PostgreSQL": partial(_read_clock, config)} if has_database else {}
-    return DoctorPart(checks, after="state database", needs=needs, clocks=clocks)
+    if config.database is None:
+        return DoctorPart([("secret", partial(secret, config), ())], after="state database", needs=needs)
+    return DoctorPart(
+        [("secret", partial(secret, config), ("state database",))],
+        after="state database",
+        replaced={
+            "state database": partial(database, config),
+            "signing key": partial(signing_key, config),
+            "audit": partial(audit, config),
+        },
+        needs=needs,
+        clocks={"PostgreSQL": partial(_read_clock, config)},
+    )
+
+
+async def database(config: Config) -> CheckFinding:
+    """Check whether PostgreSQL answers and suits."""
+    from toolgate.server.cli.doctor import postgres  # start-up
+
+    return await postgres.check_database(config.database)
 
 
 async def secret(config: Config) -> CheckFinding:
     """Check that --secret opens the keys in PostgreSQL."""
     from toolgate.server.app.features import build_host
     from toolgate.server.state.errors import StateError
-    from toolgate.server.state.keys.sealing_keys import SEALED, has_keys
     from toolgate.server.state.keys.table import KeyTable
+    from toolgate.server.state.stores import SEALED, has_keys
 
     host, _ = build_host(config, upgrades=False)
     try:
@@ -51,6 +73,46 @@ async def secret(config: Config) -> CheckFinding:
         "without --secret, each server has keys of its own: a token of one is refused by the others",
         "--secret FILE, the same for all servers",
     )
+
+
+async def signing_key(config: Config) -> CheckFinding:
+    """Check that the key in PostgreSQL that signs tokens can be opened, and how old it is."""
+    from toolgate.server.app.features import build_host
+    from toolgate.server.state.errors import StateError
+    from toolgate.server.state.keys import rows as key_rows
+    from toolgate.server.state.keys.table import KeyTable
+
+    host, _ = build_host(config, upgrades=False)
+    stored = None
+    try:
+        async with aclosing(host.store()) as store:
+            row = next(iter(await store.read(key_rows.list_keys)), None)
+            if row is not None and (key := host.secret()) is not None:
+                try:
+                    files = await store.read(KeyTable(store, key).to_files)
+                except StateError as error:
+                    raise CheckError(str(error), "correct --secret") from None
+                stored = files.get("signing", key), "the key that seals it in PostgreSQL"
+    except StateError as error:
+        raise CheckSkippedError(str(error)) from None
+    return judge_signing_key(config, None if row is None else (row.kid, row.sealed, row.made_at), stored)
+
+
+async def audit(config: Config) -> CheckFinding:
+    """Check the newest part of the record in PostgreSQL."""
+    return judge_audit(await asyncio.to_thread(_verify_rows, config), "the database", "its newest part")
+
+
+def _verify_rows(config: Config) -> "AuditVerdict":
+    from toolgate.server.cli.commands import audit_sources  # start-up
+
+    try:
+        with audit_sources.open_rows(config) as rows:
+            if rows is None:
+                raise CheckSkippedError("nothing is on record")
+            return rows.verify_newest()
+    except audit_sources.AuditSourceError as error:
+        raise CheckError(f"the record of calls can't be read: {error}", "correct --database and --secret") from None
 
 
 async def _read_clock(config: Config, now: Callable[[], float]) -> tuple[float, float, float]:

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any
 from toolgate.server.app.host import AppHost, Job
 from toolgate.server.config.secret_file import read_secret
 from toolgate.server.overview.health import describe_backend
+from toolgate.server.state.keys.sealing_keys import SealingKeys
 from toolgate.server.state.store import Store
-from toolgate.server.state.stores import TRANSACTION, import_postgres, open_keys
+from toolgate.server.state.stores import TRANSACTION, open_keys, open_store
 
 if TYPE_CHECKING:
+    from toolgate.server.state.backup.state_transfer import StateTransfer
     from toolgate.server.state.postgres_monitor import PostgresMonitor
     from toolgate.server.state.postgres_store import PostgresStore
     from toolgate.server.state.replica_lock import ReplicaLock
@@ -27,7 +29,8 @@ class PostgresFeature:
 
     def build(self, host: AppHost) -> None:
         host.secret.take(lambda _: read_secret(host.config))
-        host.keys.take(lambda _: open_keys(host.store(), host.secret()))
+        host.keys.take(lambda _: self._open_keys(host))
+        host.transfer.take(lambda _: self._create_transfer(host))
         if host.config.database is None:
             return  # a secret alone is refused when it is read
         host.store.take(lambda _: self._open_store(host))
@@ -48,13 +51,19 @@ class PostgresFeature:
         yield
 
     def _open_store(self, host: AppHost) -> Store:
-        """Raises StateError where what PostgreSQL takes is not installed."""
-        import_postgres()
-        from toolgate.server.state.postgres_store import PostgresStore  # start-up, as above
-
-        within = TRANSACTION if host.within is None else host.within
-        self._store = PostgresStore(host.config.state, host.config.database, upgrades=host.upgrades, within=within)
+        config, within = host.config, TRANSACTION if host.within is None else host.within
+        self._store = open_store(config.state, config.database, upgrades=host.upgrades, within=within)
         return self._store
+
+    def _open_keys(self, host: AppHost) -> SealingKeys:
+        secret = host.secret()
+        return open_keys(host.store(), secret)
+
+    def _create_transfer(self, host: AppHost) -> "StateTransfer":
+        from toolgate.server.state.backup.transfer import PostgresTransfer  # start-up: for `backup` and `restore`
+
+        secret = host.secret()
+        return PostgresTransfer(host.config.state, host.config.database, secret)
 
     def _open_audit_store(self, host: AppHost) -> "AuditStore":
         from toolgate.server.telemetry.audit.rows_store import AuditRowStore  # start-up

@@ -22,6 +22,7 @@ OPTIONS = {
             "for a file with that",
             parse_database,
             metavar="URL",
+            opens="state",
         ),
         _http(
             "secret",
@@ -29,6 +30,7 @@ OPTIONS = {
             "share there (default: the keys are in STATE/keys)",
             parse_path,
             metavar="FILE",
+            opens="keys",
         ),
     ),
 }

@@ -45,7 +45,7 @@ async def redis(config: Config) -> CheckFinding:
 
 async def _read_deployment(config: Config) -> str | None:
     """Return the id of the servers on this database, or None. The check of the database says why it can't be read."""
-    if config.database is None:
+    if not config.is_given("database"):
         return None
     from toolgate.server.app.features import open_store
     from toolgate.server.features.replicas.deployment import read_deployment  # start-up

@@ -12,7 +12,12 @@ People choose the names in their folders, so each folder is an archive of its ow
 anything but regular files, is refused.
 """
 
+import contextlib
+import os
 import re
+import stat
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -75,3 +80,15 @@ def parse_manifest(text: bytes) -> Manifest:
         return msgspec.convert(raw, Manifest)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         raise BackupError("the manifest of the backup is damaged") from None
+
+
+def list_names(folder: Path, kind: int = stat.S_IFREG) -> list[str]:
+    """Return the names in `folder` that belong in a backup: others are drafts and locks."""
+    return sorted(_scan_names(folder, kind))
+
+
+def _scan_names(folder: Path, kind: int) -> Iterator[str]:
+    with contextlib.suppress(FileNotFoundError), os.scandir(folder) as entries:
+        for entry in entries:
+            if NAME.fullmatch(entry.name) and stat.S_IFMT(entry.stat(follow_symlinks=False).st_mode) == kind:
+                yield entry.name

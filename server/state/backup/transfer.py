@@ -12,19 +12,17 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from toolgate.server.state import flags, migrate, tables
 from toolgate.server.state.backup.manifest import DATABASE, BackupError
 from toolgate.server.state.backup.restore import begin_replacement, finish_replacement, make_aside_folder
+from toolgate.server.state.backup.state_transfer import ExportedState
 from toolgate.server.state.database_url import DatabaseUrl
 from toolgate.server.state.keys import file as key_file
-from toolgate.server.state.keys.sealing_keys import SEALED, has_keys
 from toolgate.server.state.keys.table import NAMES, KeyTable
 from toolgate.server.state.sqlite import database as sqlite
 from toolgate.server.state.sqlite.store import SqliteStore, flag_file
 from toolgate.server.state.store import Store
-from toolgate.server.state.stores import open_store
+from toolgate.server.state.stores import SEALED, has_keys, open_store
 
 if TYPE_CHECKING:
     from toolgate.server.state.store import Connection
@@ -34,29 +32,54 @@ ROWS = "postgresql"  # a folder for rows, where the state folder had a database,
 WITHIN = 3_600.0  # seconds for all of them
 
 
-class ExportedState(msgspec.Struct, frozen=True):
-    """What a state on SQLite has in files, from PostgreSQL: the names of flags, and sealing keys by name."""
+class PostgresTransfer:
+    """The rows in PostgreSQL, of the server with the folder `state`. `secret` opens the keys there."""
 
-    schema: int
-    flags: list[str]
-    keys: dict[str, bytes]
+    def __init__(self, state: Path, url: DatabaseUrl, secret: bytes | None) -> None:
+        self._state = state
+        self._url = url
+        self._secret = secret
 
+    def export_database(self, folder: Path) -> ExportedState:
+        async def work() -> ExportedState:
+            async with aclosing(self._open_store(upgrades=False)) as store:
+                return await store.read(partial(_export, folder, _open_table(store, self._secret)))
 
-def export_rows(database: DatabaseUrl, secret: bytes | None, folder: Path) -> ExportedState:
-    """Write the rows of one moment to a new database in `folder`. Raises BackupError and StateError."""
+        return asyncio.run(work())
 
-    async def work() -> ExportedState:
-        async with aclosing(open_store(folder, database, upgrades=False, within=WITHIN)) as store:
-            return await store.read(partial(_export, folder, _open_table(store, secret)))
+    def replace(self, staging: Path, *, replace: bool) -> Path | None:
+        """Do as `StateTransfer` says: the journal of the moves ends after the rows are stored."""
+        come, before = staging / "come", staging / "before"
 
-    return asyncio.run(work())
+        async def work() -> Path | None:
+            if (come / DATABASE).exists():
+                async with aclosing(SqliteStore(come)) as file:
+                    await file.prepare()  # of an older version
+            async with aclosing(self._open_store(upgrades=True)) as store:
+                table = _open_table(store, self._secret)
+
+                def replace_all(rows: "Connection") -> Path | None:
+                    keys = _read_keys(table, rows)
+                    _replace_rows(rows, come, before, replace=replace)
+                    if table is not None:
+                        table.from_files(rows, _take_keys(come / "keys"))
+                    return _replace_files(come, before, self._state, keys)
+
+                aside = await store.transact(replace_all)
+                finish_replacement(come)
+                return aside
+
+        return asyncio.run(work())
+
+    def _open_store(self, *, upgrades: bool) -> Store:
+        return open_store(self._state, self._url, upgrades=upgrades, within=WITHIN)
 
 
 def _export(folder: Path, table: KeyTable | None, source: "Connection") -> ExportedState:
     keys = _read_keys(table, source)
     _write_file(source, folder)
-    flags = sorted(flag_file(kind, key) for kind, key in _list_flags(source))
-    return ExportedState(tables.VERSION, flags, keys)
+    flag_names = sorted(flag_file(kind, key) for kind, key in _list_flags(source))
+    return ExportedState(tables.VERSION, flag_names, keys)
 
 
 def _open_table(store: Store, secret: bytes | None) -> KeyTable | None:
@@ -70,37 +93,6 @@ def _read_keys(table: KeyTable | None, connection: "Connection") -> dict[str, by
     if has_keys(connection):
         raise BackupError(SEALED)
     return {}
-
-
-def replace_both(
-    staging: Path, state: Path, database: DatabaseUrl, secret: bytes | None, *, replace: bool
-) -> Path | None:
-    """Replace the rows in PostgreSQL and the contents of the state folder by the backup in STAGING/come.
-
-    Return the folder with what they replaced, if anything: without `replace` there is nothing. A failure changes
-    neither: the journal of the moves ends after the rows are stored. Raises BackupError, StateError and OSError.
-    """
-    come, before = staging / "come", staging / "before"
-
-    async def work() -> Path | None:
-        if (come / DATABASE).exists():
-            async with aclosing(SqliteStore(come)) as file:
-                await file.prepare()  # of an older version
-        async with aclosing(open_store(state, database, within=WITHIN)) as store:
-            table = _open_table(store, secret)
-
-            def replace_all(rows: "Connection") -> Path | None:
-                keys = _read_keys(table, rows)
-                _replace_rows(rows, come, before, replace=replace)
-                if table is not None:
-                    table.from_files(rows, _take_keys(come / "keys"))
-                return _replace_files(come, before, state, keys)
-
-            aside = await store.transact(replace_all)
-            finish_replacement(come)
-            return aside
-
-    return asyncio.run(work())
 
 
 def _replace_files(come: Path, before: Path, state: Path, keys: Mapping[str, bytes]) -> Path | None:

@@ -12,7 +12,6 @@ import os
 import stat
 import tarfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
@@ -27,15 +26,13 @@ from toolgate.server.state.backup.manifest import (
     FOLDERS,
     FORMAT,
     MANIFEST,
-    NAME,
     NODE_NAME,
     BackupError,
     BackupFile,
     Manifest,
+    list_names,
 )
-from toolgate.server.state.database_url import DatabaseUrl
-from toolgate.server.state.rows import sessions
-from toolgate.server.state.sqlite import snapshot
+from toolgate.server.state.backup.state_transfer import ExportedState, StateTransfer
 from toolgate.server.telemetry.audit.log import HEAD_FILE
 from toolgate.server.telemetry.audit.reader import AuditSnapshot
 from toolgate.server.workspaces.archive import pack_folder
@@ -46,17 +43,10 @@ READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 def write_backup(
-    state: Path,
-    database: DatabaseUrl | None,
-    secret: bytes | None,
-    raw: IO[bytes],
-    temp: Path,
-    *,
-    workspaces: bool,
-    progress: TerminalProgress,
+    state: Path, transfer: StateTransfer, raw: IO[bytes], temp: Path, *, workspaces: bool, progress: TerminalProgress
 ) -> Manifest:
-    """Write a backup of `state` and `database` to `raw`, and return its manifest. `secret` opens the keys in the
-    database; `temp` is a folder for temporary files.
+    """Write a backup of `state` to `raw`, and return its manifest. `transfer` copies its database; `temp` is a folder
+    for temporary files.
 
     Raises BackupError, StateError, OSError and TimeoutError.
     """
@@ -64,25 +54,17 @@ def write_backup(
         gzip.GzipFile(fileobj=raw, mode="wb", compresslevel=LEVEL) as packed,
         tarfile.open(fileobj=packed, mode="w", format=tarfile.GNU_FORMAT) as tar,
     ):
-        return _BackupWriter(state, database, secret, tar, temp, progress).write(workspaces=workspaces)
+        return _BackupWriter(state, transfer, tar, temp, progress).write(workspaces=workspaces)
 
 
 class _BackupWriter:
     """Adds the parts of `state` to `tar`, and notes each file for the manifest."""
 
     def __init__(
-        self,
-        state: Path,
-        database: DatabaseUrl | None,
-        secret: bytes | None,
-        tar: tarfile.TarFile,
-        scratch: Path,
-        progress: TerminalProgress,
+        self, state: Path, transfer: StateTransfer, tar: tarfile.TarFile, scratch: Path, progress: TerminalProgress
     ) -> None:
         self.state = state
-        self.database = database
-        self.secret = secret
-        self.keys: dict[str, bytes] = {}  # from the database
+        self.transfer = transfer
         self.tar = tar
         self.room = scratch
         self.progress = progress
@@ -92,12 +74,12 @@ class _BackupWriter:
         self.omitted: dict[str, str] = {}
 
     def write(self, *, workspaces: bool) -> Manifest:
-        schema, flags = self._add_database()
-        for name in flags:
+        exported = self._add_database()
+        for name in exported.flags if exported is not None else ():
             self._add_entry(f"flags/{name}", io.BytesIO(), 0)
         with contextlib.suppress(FileNotFoundError):  # no node's state
             self._add_file(NODE_NAME, self.state / NODE_NAME)
-        for name, key in self.keys.items():
+        for name, key in exported.keys.items() if exported is not None else ():
             self._add_entry(f"keys/{name}", io.BytesIO(key), len(key))
         self._add_folder("keys")
         self._add_audit_log()
@@ -110,28 +92,20 @@ class _BackupWriter:
             raise BackupError(f"{self.state} has nothing to back up: --state names another folder")
         written_at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self.now))
         files, missing, omitted = dict(self.files), dict(self.missing), dict(self.omitted)
+        schema = None if exported is None else exported.schema
         manifest = Manifest(FORMAT, VERSION, written_at, schema, workspaces, files, missing, omitted)
         text = msgspec.json.format(msgspec.json.encode(manifest), indent=1)
         self._add_entry(MANIFEST, io.BytesIO(text), len(text))
         return manifest
 
-    def _add_database(self) -> tuple[int | None, list[str]]:
-        """Return the version of the tables, and the flags of the same instant."""
-        path, copy = self.state / DATABASE, self.room / DATABASE
-        if self.database is None and not path.exists():
-            return None, []
+    def _add_database(self) -> ExportedState | None:
+        """Return what belongs to the database, or None if there is none."""
         with self.progress.show("the database"):
-            if self.database is not None:
-                from toolgate.server.state.backup import transfer  # start-up
-
-                exported = transfer.export_rows(self.database, self.secret, self.room)
-                schema, flags, self.keys = exported.schema, exported.flags, exported.keys
-            else:
-                schema, flags = snapshot.copy_with(path, copy, lambda: _list_names(self.state / "flags"))
-                sessions.remove_sessions(copy)
-            self._add_file(DATABASE, copy)
-        copy.unlink()
-        return schema, flags
+            exported = self.transfer.export_database(self.room)
+            if exported is not None:
+                self._add_file(DATABASE, self.room / DATABASE)
+                (self.room / DATABASE).unlink()
+        return exported
 
     def _add_audit_log(self) -> None:
         """Add the audit log as it was between two writes, however many follow."""
@@ -144,7 +118,7 @@ class _BackupWriter:
                 self._add_entry(f"audit/{HEAD_FILE}", io.BytesIO(audit.head), len(audit.head))
 
     def _add_folder(self, name: str) -> None:
-        for file in _list_names(self.state / name):
+        for file in list_names(self.state / name):
             if f"{name}/{file}" in self.files:  # a key of the database
                 continue
             with contextlib.suppress(FileNotFoundError):  # a flag or a use that ended meanwhile
@@ -152,7 +126,7 @@ class _BackupWriter:
 
     def _add_archives(self, name: str) -> None:
         """Add each folder in `name` as an archive."""
-        folders = _list_names(self.state / name, stat.S_IFDIR)
+        folders = list_names(self.state / name, stat.S_IFDIR)
         with self.progress.show(name) as at:
             for number, folder in enumerate(folders, 1):
                 at(number, len(folders))
@@ -199,15 +173,3 @@ class _HashingReader(io.RawIOBase):
         data = self._file.read(size)
         self.digest.update(data)
         return data
-
-
-def _list_names(folder: Path, kind: int = stat.S_IFREG) -> list[str]:
-    """Return the names in `folder` that belong in a backup: others are drafts and locks."""
-    return sorted(_scan_names(folder, kind))
-
-
-def _scan_names(folder: Path, kind: int) -> Iterator[str]:
-    with contextlib.suppress(FileNotFoundError), os.scandir(folder) as entries:
-        for entry in entries:
-            if NAME.fullmatch(entry.name) and stat.S_IFMT(entry.stat(follow_symlinks=False).st_mode) == kind:
-                yield entry.name

@@ -42,6 +42,22 @@ class SealingKey(Protocol):
         ...
 
 
+class FixedKey:
+    """A `SealingKey` that no process rotates."""
+
+    def __init__(self, key: bytes) -> None:
+        self._key = key
+
+    def mark(self) -> Hashable:
+        return self._key
+
+    def read(self) -> tuple[bytes, list[tuple[bytes, float]]]:
+        return self._key, []
+
+    def refresh(self, connection: "Connection") -> None:
+        pass
+
+
 class Sealer:
     """Seals values for a principal and a request.
 

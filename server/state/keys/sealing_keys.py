@@ -3,20 +3,10 @@
 from pathlib import Path
 from typing import Protocol
 
-from toolgate.server.state import tables
-from toolgate.server.state.errors import StateError
 from toolgate.server.state.keys import file as key_file
 from toolgate.server.state.keys.check import settle_keys
 from toolgate.server.state.keys.file import KeyFile
 from toolgate.server.state.keys.sealed_state import SealingKey
-from toolgate.server.state.store import Store
-
-SEALED = "the keys in PostgreSQL are sealed: give the --secret of its servers"
-
-
-def has_keys(connection: "tables.Connection") -> bool:
-    """Return whether there are keys in the database."""
-    return connection.execute(tables.sealing_key.select().limit(1)).first() is not None
 
 
 class SealingKeys(Protocol):
@@ -28,6 +18,10 @@ class SealingKeys(Protocol):
 
     async def load(self, *, signs_in: bool = False) -> None:
         """Read the keys. `signs_in`: refuse damaged keys of people's sign-ins. Raises StateError."""
+        ...
+
+    async def check(self) -> None:
+        """Read the keys that are there, without a change of the state database. Raises StateError."""
         ...
 
     async def follow(self) -> None:
@@ -48,19 +42,19 @@ class SealingKeys(Protocol):
 
 
 class KeyFolder:
-    """Keys in the files of a folder. `shared`: the store of servers that may have other keys there."""
+    """Keys in the files of a folder."""
 
-    def __init__(self, folder: Path, shared: Store | None = None) -> None:
+    def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._shared = shared
 
     def find(self, name: str) -> KeyFile:
         return KeyFile(self._folder / name)
 
     async def load(self, *, signs_in: bool = False) -> None:
         settle_keys(self._folder, signs_in=signs_in)
-        if self._shared is not None and await self._shared.read(has_keys):
-            raise StateError(SEALED)
+
+    async def check(self) -> None:
+        await self.load()
 
     async def follow(self) -> None:
         pass

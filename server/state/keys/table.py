@@ -16,7 +16,7 @@ from toolgate.server.protocol.errors import InvalidParams
 from toolgate.server.state import tables
 from toolgate.server.state.errors import StateError
 from toolgate.server.state.keys import file as key_file
-from toolgate.server.state.keys.sealed_state import Sealer
+from toolgate.server.state.keys.sealed_state import FixedKey, Sealer
 from toolgate.server.state.store import Store
 
 NAMES = ("audit-chains", "event-cursor", "event-secrets", "questions", "request-state", "signing")
@@ -51,6 +51,9 @@ class KeyTable:
 
     async def load(self, *, signs_in: bool = False) -> None:
         await self._store.transact(self._settle, alone="keys")
+
+    async def check(self) -> None:
+        await self._store.read(self.read)
 
     async def follow(self) -> None:
         while True:
@@ -160,19 +163,3 @@ class TableKey:
 
     def refresh(self, connection: "tables.Connection") -> None:
         self._table.read(connection)
-
-
-class FixedKey:
-    """A `SealingKey` that no process rotates."""
-
-    def __init__(self, key: bytes) -> None:
-        self._key = key
-
-    def mark(self) -> Hashable:
-        return self._key
-
-    def read(self) -> tuple[bytes, list[tuple[bytes, float]]]:
-        return self._key, []
-
-    def refresh(self, connection: "tables.Connection") -> None:
-        pass

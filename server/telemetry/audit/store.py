@@ -27,6 +27,10 @@ class AuditStore(Protocol):
         """Return what reads the log, where `open_log` has opened it."""
         ...
 
+    def may_have_rows(self) -> bool:
+        """Return whether the state database may have lines, too."""
+        ...
+
 
 class AuditFileStore:
     """The files of the state folder `state`."""
@@ -43,3 +47,8 @@ class AuditFileStore:
         from toolgate.server.telemetry.audit.reader import OwnEntries  # start-up: HTTP only
 
         return OwnEntries(self._state)
+
+    def may_have_rows(self) -> bool:
+        from toolgate.server.telemetry.audit.chains import KEY  # start-up: for a command
+
+        return (self._state / "keys" / KEY).exists()  # from a backup of a state with rows

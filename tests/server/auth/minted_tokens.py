@@ -13,17 +13,16 @@ from typing import Any, TypeVar
 from tests.clients.raw_client import STATELESS
 from tests.clients.raw_http_client import Site, site
 from tests.conftest import PROBE
+from toolgate.server.app.features import build_host
+from toolgate.server.app.host import AppHost
 from toolgate.server.auth import scopes
 from toolgate.server.auth.tokens import jose
 from toolgate.server.auth.tokens.access_tokens import TYP
 from toolgate.server.auth.tokens.signing_keys import SigningKeys
 from toolgate.server.config import load
-from toolgate.server.config.secret_file import read_secret
-from toolgate.server.state.database_url import parse_database_url
 from toolgate.server.state.keys.sealed_state import Sealer
 from toolgate.server.state.rows import grants as grant_rows
 from toolgate.server.state.store import Store
-from toolgate.server.state.stores import open_keys, open_store
 
 T = TypeVar("T")
 
@@ -47,12 +46,12 @@ class Signed:
     def with_keys(self, work: Callable[[SigningKeys], Awaitable[T]]) -> T:
         """Run `work` in this process, on the server's own keys."""
 
-        async def run(store: Store) -> T:
-            sealing = open_keys(store, None if self.site.shared is None else _read_sealing_secret(self.site.shared[1]))
-            await sealing.load()
-            return await work(SigningKeys(store, Sealer(sealing.find("signing"), None)))
+        async def run(host: AppHost) -> T:
+            keys = host.keys()
+            await keys.load()
+            return await work(SigningKeys(host.store(), Sealer(keys.find("signing"), None)))
 
-        return self.with_store(run)
+        return self._with_host(run)
 
     def deny(self, jti: str) -> None:
         """Revoke the token with this id, from this process."""
@@ -77,13 +76,20 @@ class Signed:
         self.with_store(lambda store: store.transact(lambda connection: connection.exec_driver_sql(words).close()))
 
     def with_store(self, work: Callable[[Store], Awaitable[T]]) -> T:
+        return self._with_host(lambda host: work(host.store()))
+
+    def _with_host(self, work: Callable[[AppHost], Awaitable[T]]) -> T:
+        """Run `work` in this process, on the server's own state."""
+        flags = {"http": "true", "state": str(self.site.state)}
+        if self.site.shared is not None:
+            flags |= {"database": self.site.shared[0], "secret": str(self.site.shared[1])}
+
         async def done() -> T:
-            database = None if self.site.shared is None else parse_database_url(self.site.shared[0])
-            store = open_store(self.site.state, database)
+            host, _ = build_host(load.load(flags, {}))
             try:
-                return await work(store)
+                return await work(host)
             finally:
-                await store.aclose()
+                await host.store().aclose()
 
         with ThreadPoolExecutor(1) as thread:  # in this one the loop of a browser's driver may run
             return thread.submit(asyncio.run, done()).result()
@@ -135,13 +141,6 @@ class Signed:
 
     def bearer(self, *who: Any, **other: Any) -> str:
         return f"Bearer {self.token(*who, **other)}"
-
-
-def _read_sealing_secret(file: Path) -> bytes:
-    """Return what the servers make of the file."""
-    secret = read_secret(load.load({"http": "true", "database": "postgresql:///x", "secret": str(file)}))
-    assert secret is not None
-    return secret
 
 
 @contextlib.contextmanager

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from tests.servers.postgres import Postgres
-from toolgate.server.state.database_url import parse_database_url
+from toolgate.server.app import features
+from toolgate.server.config import load
 from toolgate.server.state.store import Store
-from toolgate.server.state.stores import open_store as openchosen
 
 ON_EACH = pytest.mark.usefixtures("each_store")
 ON_SQLITE = pytest.mark.parametrize("each_store", ["sqlite"], indirect=True)  # what only files have
@@ -39,8 +39,13 @@ def database_url(folder: Path) -> str:
 
 def open_store(folder: Path) -> Store:
     """Return a store on the database of the folder."""
-    url = database_url(folder)
-    return openchosen(folder, parse_database_url(url) if url else None)
+    return open_at(folder, database_url(folder))
+
+
+def open_at(folder: Path, url: str = "") -> Store:
+    """Return the store that a server with this --state and --database has."""
+    flags = {"http": "true", "state": str(folder), **({"database": url} if url else {})}
+    return features.open_store(load.load(flags, {}))
 
 
 def with_store(folder: Path, body: Callable[[Any], Coroutine[Any, Any, Any]]) -> Any:

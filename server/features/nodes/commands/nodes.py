@@ -11,6 +11,7 @@ from functools import partial
 
 import msgspec
 
+from toolgate.server.app.features import build_host
 from toolgate.server.base import progress
 from toolgate.server.base.principal import LOCAL_NAME
 from toolgate.server.base.text import escape_unprintable
@@ -18,7 +19,6 @@ from toolgate.server.cli.commands.store_command import CommandError, with_store
 from toolgate.server.cli.commands.workspace import find_principal, format_size
 from toolgate.server.cli.terminal.output import print_table
 from toolgate.server.config.load import Config
-from toolgate.server.config.secret_file import read_secret
 from toolgate.server.features.nodes import rows as node_rows
 from toolgate.server.features.nodes.address import parse_node_address
 from toolgate.server.features.nodes.connect import read_certificate
@@ -134,7 +134,7 @@ async def _reach_nodes(store: Store, config: Config) -> AsyncGenerator[list[Foun
     away: list[FoundNode] = []
     links: list[NodeLink] = []
     certificate = read_certificate(config, "--node", *addresses)
-    secret = read_secret(config)
+    secret = build_host(config)[0].secret()
     database = find_database_id(store.folder) if secret is None else derive_database_id(secret)
     answers = await asyncio.to_thread(link.greet_all, addresses, TIMEOUT, certificate) if addresses else []
     for address, answer in answers:

@@ -14,7 +14,7 @@ LISTEN = Option(
     (),
     "ADDRESS",
 )
-NODES = pick_options("state", "database", "secret", "node", "node-certificate")
+NODES = pick_options("state", "node", "node-certificate", opens=("state", "keys"))
 UNDO = Option("undo", "give it new people again", parse_bool)
 UNDO_ADOPT = Option("undo", "place them where there is room again", parse_bool)
 NODE_NAME = Option(

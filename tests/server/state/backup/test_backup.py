@@ -38,6 +38,7 @@ from toolgate.server.state import lock
 from toolgate.server.state.backup import manifest as contents
 from toolgate.server.state.backup import read, restore, write
 from toolgate.server.state.backup.manifest import BackupError
+from toolgate.server.state.backup.state_transfer import FileTransfer
 from toolgate.server.state.sqlite import snapshot
 from toolgate.server.state.sqlite.store import SqliteStore
 from toolgate.server.state.store import StateError
@@ -153,7 +154,7 @@ def backed_up(of: Path, *, workspaces: bool = True) -> bytes:
     room, raw = of.parent / "room", io.BytesIO()
     room.mkdir()
     with lock.hold_exclusive(of):
-        write.write_backup(of, None, None, raw, room, workspaces=workspaces, progress=SILENT)
+        write.write_backup(of, FileTransfer(of), raw, room, workspaces=workspaces, progress=SILENT)
     room.rmdir()  # nothing is left there
     return raw.getvalue()
 

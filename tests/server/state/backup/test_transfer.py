@@ -152,7 +152,7 @@ def test_a_restore_that_fails_at_its_last_step_changes_nothing(
 
     monkeypatch.setattr(transfer, "_replace_files", fail)
     with pytest.raises(BackupError, match="on purpose"):
-        transfer.replace_both(staging, tmp_path / "state", parse_database_url(url), None, replace=False)
+        transfer.PostgresTransfer(tmp_path / "state", parse_database_url(url), None).replace(staging, replace=False)
     assert postgres.run_sql("SELECT count(*) FROM task", database=url.split("/")[3].split("?")[0]) == "0"
 
 

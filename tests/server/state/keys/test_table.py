@@ -14,9 +14,9 @@ from toolgate.server.protocol.errors import InvalidParams
 from toolgate.server.state import tables
 from toolgate.server.state.keys import table as key_table
 from toolgate.server.state.keys.sealed_state import LIFETIME, Sealer
-from toolgate.server.state.keys.sealing_keys import KeyFolder
 from toolgate.server.state.keys.table import ANNOUNCE, NAMES, KeyTable
 from toolgate.server.state.store import StateError, Store
+from toolgate.server.state.stores import open_keys
 
 pytestmark = ON_EACH
 SECRET = bytes(range(32))
@@ -170,9 +170,9 @@ def test_keys_go_to_files_and_back(tmp_path: Path) -> None:
 
 def test_a_folder_of_keys_is_refused_where_the_database_has_some(tmp_path: Path) -> None:
     async def body(one: Store, other: Store, clock: Clock) -> None:
-        await KeyFolder(tmp_path / "keys", other).load()
+        await open_keys(other, None).load()
         await loaded(one, clock)
         with pytest.raises(StateError, match="give the --secret"):
-            await KeyFolder(tmp_path / "keys", other).load()
+            await open_keys(other, None).load()
 
     run(tmp_path, body)

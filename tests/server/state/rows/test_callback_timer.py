@@ -25,11 +25,12 @@ from pathlib import Path
 from toolgate.server.state import flags
 from toolgate.server.state.rows.callback_timer import CallbackTimer
 from toolgate.server.state.rows.callbacks import CallbackStore
-from toolgate.server.state.database_url import parse_database_url
-from toolgate.server.state.stores import open_store
+from toolgate.server.app.features import open_store
+from toolgate.server.config.load import load
 
 async def main():
-    store = open_store(Path(sys.argv[1]), parse_database_url(sys.argv[3]) if sys.argv[3] else None)
+    database = {"database": sys.argv[3]} if sys.argv[3] else {}
+    store = open_store(load({"http": "true", "state": sys.argv[1], **database}, {}))
     clock = CallbackTimer(store, lambda firing: None)
     await CallbackStore(store, clock, "a", "its session").set("from the child", 1, 5)
     print("set", flush=True)

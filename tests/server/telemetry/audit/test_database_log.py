@@ -15,7 +15,7 @@ from tests.servers.postgres import Postgres
 from toolgate.server.state import tables
 from toolgate.server.state.database_clock import DatabaseClock
 from toolgate.server.state.database_url import parse_database_url
-from toolgate.server.state.keys.table import FixedKey
+from toolgate.server.state.keys.sealed_state import FixedKey
 from toolgate.server.state.postgres_store import PostgresStore
 from toolgate.server.telemetry.audit import chain_verifier, chains, database_log
 from toolgate.server.telemetry.audit.checker import AuditVerdict, parse_entry
