@@ -1,8 +1,8 @@
 """Tell which of the server processes that share a state are alive.
 
 `ProcessRegistry` serves those on one machine: each holds a lock on a file of its own, which the system releases when
-the process ends. Unlike a process id, its name is never reused. `postgres_processes.py` serves those
-on one PostgreSQL, `replicas.py` those on one Redis.
+the process ends. Unlike a process id, its name is never reused. Features serve those that
+share a database or a bus.
 """
 
 import fcntl

@@ -13,7 +13,6 @@ from tests.servers.forked_command import KNOWN
 
 MOST = 15  # files of a room, beside its `__init__`
 LARGER = {  # rooms that have more for now, each with the reason
-    "server/state": "the files of PostgreSQL, events, nodes and replicas move to their features",
     "server/events": "the whole room moves to its feature",
 }
 

@@ -15,8 +15,8 @@ import pytest
 from tests.clients.raw_client import ROOT
 from tests.deploy.test_deployments import DEPLOY, IMAGE, VARIABLES, read
 from tests.servers.redis_server import redis_server
-from toolgate.server.cli.doctor.postgres import PER_SERVER
 from toolgate.server.config import load
+from toolgate.server.features.postgres.database_check import PER_SERVER
 from toolgate.server.state.keys import file as key_file
 from toolgate.server.telemetry.metrics.token import read_token
 

@@ -11,7 +11,7 @@ import pytest
 from tests.deploy.test_container import IMAGE
 from tests.deploy.test_deployments import DEPLOY, VARIABLES, merged, read
 from tests.deploy.test_kubernetes_nodes import VERSION, build_gateway
-from toolgate.server.cli.doctor.postgres import PER_SERVER
+from toolgate.server.features.postgres.database_check import PER_SERVER
 
 LABELS = {"app.kubernetes.io/name": "toolgate"}
 INGRESS_KEEPALIVE = 60  # seconds, of ingress-nginx

@@ -36,7 +36,7 @@ def list_checks(config: Config) -> DoctorPart:
 
 async def database(config: Config) -> CheckFinding:
     """Check whether PostgreSQL answers and suits."""
-    from toolgate.server.cli.doctor import postgres  # start-up
+    from toolgate.server.features.postgres import database_check as postgres  # start-up
 
     return await postgres.check_database(config.database)
 
@@ -44,9 +44,9 @@ async def database(config: Config) -> CheckFinding:
 async def secret(config: Config) -> CheckFinding:
     """Check that --secret opens the keys in PostgreSQL."""
     from toolgate.server.app.features import build_host
+    from toolgate.server.features.postgres.key_table import KeyTable
+    from toolgate.server.features.postgres.open_store import SEALED, has_keys
     from toolgate.server.state.errors import StateError
-    from toolgate.server.state.keys.table import KeyTable
-    from toolgate.server.state.stores import SEALED, has_keys
 
     host, _ = build_host(config, upgrades=False)
     try:
@@ -78,9 +78,9 @@ async def secret(config: Config) -> CheckFinding:
 async def signing_key(config: Config) -> CheckFinding:
     """Check that the key in PostgreSQL that signs tokens can be opened, and how old it is."""
     from toolgate.server.app.features import build_host
+    from toolgate.server.features.postgres.key_table import KeyTable
     from toolgate.server.state.errors import StateError
     from toolgate.server.state.keys import rows as key_rows
-    from toolgate.server.state.keys.table import KeyTable
 
     host, _ = build_host(config, upgrades=False)
     stored = None
@@ -116,6 +116,6 @@ def _verify_rows(config: Config) -> "AuditVerdict":
 
 
 async def _read_clock(config: Config, now: Callable[[], float]) -> tuple[float, float, float]:
-    from toolgate.server.state.postgres_description import read_clock  # start-up, and it imports asyncpg
+    from toolgate.server.features.postgres.database.description import read_clock  # start-up, and it imports asyncpg
 
     return await read_clock(config.database, now)

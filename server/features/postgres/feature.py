@@ -5,17 +5,17 @@ from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING, Any
 
 from toolgate.server.app.host import AppHost, Job
-from toolgate.server.config.secret_file import read_secret
+from toolgate.server.features.postgres.open_store import TRANSACTION, open_keys, open_store
+from toolgate.server.features.postgres.secret_file import read_secret
 from toolgate.server.overview.health import describe_backend
 from toolgate.server.state.keys.sealing_keys import SealingKeys
 from toolgate.server.state.store import Store
-from toolgate.server.state.stores import TRANSACTION, open_keys, open_store
 
 if TYPE_CHECKING:
+    from toolgate.server.features.postgres.database.monitor import PostgresMonitor
+    from toolgate.server.features.postgres.database.replica_lock import ReplicaLock
+    from toolgate.server.features.postgres.database.store import PostgresStore
     from toolgate.server.state.backup.state_transfer import StateTransfer
-    from toolgate.server.state.postgres_monitor import PostgresMonitor
-    from toolgate.server.state.postgres_store import PostgresStore
-    from toolgate.server.state.replica_lock import ReplicaLock
     from toolgate.server.telemetry.audit.store import AuditStore
     from toolgate.server.telemetry.metrics.gauges import MetricRow
 
@@ -60,34 +60,34 @@ class PostgresFeature:
         return open_keys(host.store(), secret)
 
     def _create_transfer(self, host: AppHost) -> "StateTransfer":
-        from toolgate.server.state.backup.transfer import PostgresTransfer  # start-up: for `backup` and `restore`
+        from toolgate.server.features.postgres.transfer import PostgresTransfer  # start-up: for `backup` and `restore`
 
         secret = host.secret()
         return PostgresTransfer(host.config.state, host.config.database, secret)
 
     def _open_audit_store(self, host: AppHost) -> "AuditStore":
-        from toolgate.server.telemetry.audit.rows_store import AuditRowStore  # start-up
+        from toolgate.server.features.postgres.audit_store import AuditRowStore  # start-up
 
         return AuditRowStore(host.store(), host.keys())
 
     def _create_lock(self, name: str) -> "ReplicaLock":
-        from toolgate.server.state.replica_lock import ReplicaLock  # start-up: only replicas have it
+        from toolgate.server.features.postgres.database.replica_lock import ReplicaLock  # start-up
 
         return ReplicaLock(name, self._connect)
 
     def _get_monitor(self) -> "PostgresMonitor":
         if self._monitor is None:
-            from toolgate.server.state.postgres_monitor import PostgresMonitor  # start-up
+            from toolgate.server.features.postgres.database.monitor import PostgresMonitor  # start-up
 
             assert self._store is not None  # `connect` has opened it
             self._monitor = PostgresMonitor(self._connect, self._store.count_transactions)
         return self._monitor
 
     async def _connect(self) -> Any:
-        from toolgate.server.state import postgres  # start-up
+        from toolgate.server.features.postgres.database import driver  # start-up
 
         assert self._store is not None
-        return await postgres.connect(self._store.url)
+        return await driver.connect(self._store.url)
 
     def _list_rows(self) -> "list[MetricRow]":
         from toolgate.server.features.postgres.gauges import database_rows  # start-up

@@ -4,7 +4,7 @@ from functools import partial
 
 from toolgate.server.config.option import Option
 from toolgate.server.config.types import parse_path, parse_secret_url
-from toolgate.server.state.database_url import DatabaseUrl, parse_database_url
+from toolgate.server.features.postgres.database_url import DatabaseUrl, parse_database_url
 
 
 def parse_database(word: str) -> DatabaseUrl:

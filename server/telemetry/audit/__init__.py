@@ -6,9 +6,9 @@
     checker        the lines of a chain → what is wrong with them
     log            the files: appended to by several processes, rotated, repaired after a crash
     reader         reads the files again, to show and verify them, and a principal's own lines on the first page
-    database_log   with --database: the lines of this process, as a chain of rows
-    chains         the rows, and what chains say of each other
-    chain_reader, chain_verifier    the same as `reader`, of rows
+    store          where the log is: in these files, or where a feature puts it
+    chains         lines as rows of a shared database, and what chains say of each other
+    chain_verifier checks the rows
 
 What is detected: each line carries an HMAC over itself and the line before, and the file `head` names the newest line
 under the same key, STATE/keys/audit. A process that can write the files but not read the key (a backup, a log shipper,

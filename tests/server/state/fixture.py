@@ -17,6 +17,7 @@ from typing import Any
 from toolgate.server.auth.login.accounts import Accounts
 from toolgate.server.auth.tokens.signing_keys import SigningKeys
 from toolgate.server.features.nodes import rows as node_rows
+from toolgate.server.features.postgres.key_table import KeyTable
 from toolgate.server.features.replicas.deployment import find_deployment
 from toolgate.server.policy.remembered_approvals import RememberedApprovals
 from toolgate.server.protocol.session import ApprovalRequest
@@ -24,7 +25,6 @@ from toolgate.server.state import tables
 from toolgate.server.state.event_rows import EventFilter, EventLimits, EventRows, Occurrence
 from toolgate.server.state.keys.file import KeyFile, create_file
 from toolgate.server.state.keys.sealed_state import Sealer
-from toolgate.server.state.keys.table import KeyTable
 from toolgate.server.state.rows import approvals as approval_rows
 from toolgate.server.state.rows import clients as client_rows
 from toolgate.server.state.rows import grants as grant_rows

@@ -9,7 +9,8 @@ import pytest
 from tests.clients.raw_client import PATIENCE
 from tests.server.state.each_store import ON_EACH, open_store, with_store
 from toolgate.server.auth.login.accounts import Accounts
-from toolgate.server.state import postgres_store, tables
+from toolgate.server.features.postgres.database import store as postgres_store
+from toolgate.server.state import tables
 from toolgate.server.state.event_rows import EventLimits, EventRows, Occurrence
 from toolgate.server.state.rows import grants as grant_rows
 from toolgate.server.state.rows.todos import TodoStore

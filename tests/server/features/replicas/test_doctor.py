@@ -16,20 +16,21 @@ from tests.server.features.nodes.nodes import NodeProcess, running_node
 from tests.servers.faulty_proxy import verdicts
 from tests.servers.postgres import PASSWORD, Postgres
 from tests.servers.redis_server import RedisProcess, find_free_port, redis_server
-from toolgate.server.cli.doctor import main, postgres
+from toolgate.server.cli.doctor import main
 from toolgate.server.cli.doctor.clocks import compare_clocks
 from toolgate.server.cli.doctor.report import CheckError, CheckNote, run_checks
 from toolgate.server.config import load
-from toolgate.server.config.secret_file import read_secret
+from toolgate.server.features.postgres import database_check as postgres
+from toolgate.server.features.postgres.database.description import DatabaseDescription
+from toolgate.server.features.postgres.database_url import parse_database_url
+from toolgate.server.features.postgres.key_table import KeyTable
+from toolgate.server.features.postgres.open_store import open_store
+from toolgate.server.features.postgres.secret_file import read_secret
 from toolgate.server.features.replicas import doctor as replicas
 from toolgate.server.features.replicas.redis import description
 from toolgate.server.features.replicas.redis.description import RedisDescription
 from toolgate.server.features.replicas.redis_url import parse_redis_url
 from toolgate.server.state import tables
-from toolgate.server.state.database_url import parse_database_url
-from toolgate.server.state.keys.table import KeyTable
-from toolgate.server.state.postgres_description import DatabaseDescription
-from toolgate.server.state.stores import open_store
 
 QUIET = ("doctor", "--registration", "dynamic", "-t", "--auth", "none", "--port", "0")
 REDIS_PASSWORD = "sup3r-secret"

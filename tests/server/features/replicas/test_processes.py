@@ -20,17 +20,17 @@ from tests.servers.postgres import Postgres
 from tests.servers.redis_server import RedisProcess
 from toolgate.server.base.bus.bus import Bus
 from toolgate.server.base.bus.settings import BusSettings, LeaseTimes
+from toolgate.server.features.postgres.database import driver as driver
+from toolgate.server.features.postgres.database.replica_lock import ReplicaLock
+from toolgate.server.features.postgres.database_url import parse_database_url
+from toolgate.server.features.postgres.open_store import open_store
 from toolgate.server.features.replicas.open_bus import open_bus
 from toolgate.server.features.replicas.processes import ReplicaProcesses
-from toolgate.server.state import postgres as driver
-from toolgate.server.state.database_url import parse_database_url
-from toolgate.server.state.replica_lock import ReplicaLock
 from toolgate.server.state.rows.callback_timer import CallbackTimer, Firing, serves_everyone
 from toolgate.server.state.rows.callbacks import CallbackStore
 from toolgate.server.state.rows.due_callbacks import DueCallbacks
 from toolgate.server.state.rows.tasks import TaskRows
 from toolgate.server.state.store import StateError, Store
-from toolgate.server.state.stores import open_store
 
 NOW = 1_000_000.0
 

@@ -19,12 +19,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakValueDictionary
 
 from toolgate.server.base.state_budget import StateBudget, current_budget
-from toolgate.server.state import migrate, postgres, postgres_schema
+from toolgate.server.features.postgres.database import driver, preparation
+from toolgate.server.features.postgres.database.clock import DatabaseClock
+from toolgate.server.features.postgres.database.processes import PostgresProcesses
+from toolgate.server.features.postgres.database_url import DatabaseUrl
+from toolgate.server.state import migrate
 from toolgate.server.state.commit_gate import UNCHANGED, UNKNOWN, CommitGate
-from toolgate.server.state.database_clock import DatabaseClock
-from toolgate.server.state.database_url import DatabaseUrl
 from toolgate.server.state.errors import StateError, state_silent_error
-from toolgate.server.state.postgres_processes import PostgresProcesses
 from toolgate.server.state.store import Subject
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ class PostgresStore:
         self.url = url
         self._upgrades = upgrades
         self._within = within
-        self._engine = postgres.open_engine(self._connect)
+        self._engine = driver.open_engine(self._connect)
         self._snapshots = self._engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
         self._clock = clock or DatabaseClock()
         self._opening = asyncio.Lock()
@@ -215,13 +216,13 @@ class PostgresStore:
             try:
                 return await self._run(function, self._snapshots, None, transaction)
             except StateError as error:
-                lost = error.__cause__ is not None and postgres.is_unreachable(error.__cause__)
+                lost = error.__cause__ is not None and driver.is_unreachable(error.__cause__)
                 if self._closed or transaction.is_overdue() or not lost:
                     raise
 
     async def _take_turn(self, function: "Callable[[Connection], T]", name: str | None, transaction: _Transaction) -> T:
         """Wait for transactions of this process with an equal name, so that they don't wait with a connection each."""
-        locks = postgres.lock_statement(name, None if transaction.budget is None else transaction.seconds)
+        locks = driver.lock_statement(name, None if transaction.budget is None else transaction.seconds)
         if name is None:
             return await self._run(function, self._engine, locks, transaction)
         async with self._turns.setdefault(name, asyncio.Lock()):
@@ -230,8 +231,8 @@ class PostgresStore:
     async def _run(
         self,
         function: "Callable[[Connection], T]",
-        engine: postgres.AsyncEngine,
-        locks: postgres.TextClause | None,
+        engine: driver.AsyncEngine,
+        locks: driver.TextClause | None,
         transaction: _Transaction,
     ) -> T:
         connection = await self._begin(engine, locks, transaction)
@@ -245,11 +246,11 @@ class PostgresStore:
             return result
         finally:
             transaction.raw = None
-            await postgres.release(connection)
+            await driver.release(connection)
 
     async def _begin(
-        self, engine: postgres.AsyncEngine, locks: postgres.TextClause | None, transaction: _Transaction
-    ) -> postgres.AsyncConnection:
+        self, engine: driver.AsyncEngine, locks: driver.TextClause | None, transaction: _Transaction
+    ) -> driver.AsyncConnection:
         """Return a connection that has the locks. Raises StateError where PostgreSQL can't be reached for `BUSY`
         seconds."""
         while True:
@@ -265,11 +266,11 @@ class PostgresStore:
                         await connection.execute(locks)
                 except BaseException:
                     transaction.raw = None
-                    await postgres.release(connection)
+                    await driver.release(connection)
                     raise
                 return connection
-            except postgres.CONNECT_ERRORS as error:
-                if self._closed or transaction.is_overdue() or not postgres.is_unreachable(error):
+            except driver.CONNECT_ERRORS as error:
+                if self._closed or transaction.is_overdue() or not driver.is_unreachable(error):
                     raise self._to_state_error(error) from error
             await asyncio.sleep(PAUSE)
 
@@ -281,20 +282,20 @@ class PostgresStore:
             if self._is_open:
                 return
             async with self._engine.begin() as connection:
-                is_final = await connection.run_sync(postgres_schema.prepare_schema, upgrades=self._upgrades)
+                is_final = await connection.run_sync(preparation.prepare_schema, upgrades=self._upgrades)
             if is_final:
                 async with self._engine.begin() as connection:
-                    await connection.run_sync(postgres_schema.end_other_connections)
+                    await connection.run_sync(preparation.end_other_connections)
             self._is_open = True
 
     async def _connect(self) -> Any:
         """Return a connection of the driver, unless the tables are newer than this version can use by now."""
-        raw = await postgres.connect(self.url)
+        raw = await driver.connect(self.url)
         try:
-            async with asyncio.timeout(postgres.CONNECT):
-                await postgres.notice_end(raw)
+            async with asyncio.timeout(driver.CONNECT):
+                await driver.notice_end(raw)
                 if self._is_open:
-                    postgres_schema.check_version(*await raw.fetchrow(migrate.VERSIONS))
+                    preparation.check_version(*await raw.fetchrow(migrate.VERSIONS))
         except BaseException:
             raw.terminate()
             raise
@@ -304,20 +305,20 @@ class PostgresStore:
         """Return what `work` returns. Raises StateError for an error of the database."""
         try:
             return await work
-        except postgres.ERRORS as error:
+        except driver.ERRORS as error:
             raise self._to_state_error(error, outcome) from error
 
     def _to_state_error(self, error: Exception, outcome: str = UNCHANGED) -> StateError:
         """Return the error for the caller of a transaction that raised `error`, which is logged."""
         if isinstance(error, StateError):
             return error
-        what = postgres.describe_error(error)
+        what = driver.describe_error(error)
         cause = self.url.hide_password(f"{getattr(error, 'orig', None) or error or type(error).__name__}")
         log.error("the state database %s %s: %s", self.url, what, cause)
         return StateError(f"{NAME} {what}; {outcome}, and the server's log says more")
 
 
-def _find_raw(connection: postgres.AsyncConnection) -> Any:
+def _find_raw(connection: driver.AsyncConnection) -> Any:
     """Return the driver's connection under one of SQLAlchemy."""
     assert connection.sync_connection is not None
     return connection.sync_connection.connection.driver_connection

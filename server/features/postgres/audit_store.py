@@ -1,8 +1,9 @@
 """Keep the audit log in the state database that several servers share, under one of its keys."""
 
+from toolgate.server.features.postgres import audit_log, audit_reader
 from toolgate.server.state.keys.sealing_keys import SealingKeys
 from toolgate.server.state.store import Store
-from toolgate.server.telemetry.audit import chain_reader, chains, database_log
+from toolgate.server.telemetry.audit import chains
 
 
 class AuditRowStore:
@@ -12,11 +13,11 @@ class AuditRowStore:
         self._store = store
         self._keys = keys
 
-    def open_log(self) -> database_log.DatabaseLog:
-        return database_log.DatabaseLog(self._store, self._keys.find(chains.KEY))
+    def open_log(self) -> audit_log.DatabaseLog:
+        return audit_log.DatabaseLog(self._store, self._keys.find(chains.KEY))
 
-    def open_reader(self) -> chain_reader.OwnRows:
-        return chain_reader.OwnRows(self._store, self._keys.find(chains.KEY))
+    def open_reader(self) -> audit_reader.OwnRows:
+        return audit_reader.OwnRows(self._store, self._keys.find(chains.KEY))
 
     def may_have_rows(self) -> bool:
         return True

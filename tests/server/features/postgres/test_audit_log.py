@@ -12,14 +12,15 @@ import pytest
 
 from tests.server.telemetry.audit.test_log import entry
 from tests.servers.postgres import Postgres
+from toolgate.server.features.postgres import audit_log
+from toolgate.server.features.postgres.audit_log import DatabaseLog
+from toolgate.server.features.postgres.database.clock import DatabaseClock
+from toolgate.server.features.postgres.database.store import PostgresStore
+from toolgate.server.features.postgres.database_url import parse_database_url
 from toolgate.server.state import tables
-from toolgate.server.state.database_clock import DatabaseClock
-from toolgate.server.state.database_url import parse_database_url
 from toolgate.server.state.keys.sealed_state import FixedKey
-from toolgate.server.state.postgres_store import PostgresStore
-from toolgate.server.telemetry.audit import chain_verifier, chains, database_log
+from toolgate.server.telemetry.audit import chain_verifier, chains
 from toolgate.server.telemetry.audit.checker import AuditVerdict, parse_entry
-from toolgate.server.telemetry.audit.database_log import DatabaseLog
 from toolgate.server.telemetry.audit.entry import ChainKey
 
 KEY = b"k" * 32
@@ -264,7 +265,7 @@ def test_entries_wait_for_a_database_that_is_away_and_those_beyond_the_limit_are
         postgres.stop()
         for number in range(12):
             log.add(entry(f"t{number}"))
-        await asyncio.sleep(database_log.GATHER * 2)  # they are tried
+        await asyncio.sleep(audit_log.GATHER * 2)  # they are tried
         postgres.start()
         await write(log)
         await write(log, "after")

@@ -15,7 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine as AsyncEngine
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.util import await_only as await_only
 
-from toolgate.server.state.database_url import DatabaseUrl
+from toolgate.server.features.postgres.database_url import DatabaseUrl
 
 PROGRAM = "toolgate"  # as pg_stat_activity shows it
 CONNECTIONS = 8  # of one process at most

@@ -12,9 +12,9 @@ import pytest
 from tests.clients.raw_client import PATIENCE
 from tests.servers.postgres import Postgres
 from toolgate.server.base.state_budget import SECONDS, start_budget
+from toolgate.server.features.postgres.database.store import PostgresStore
+from toolgate.server.features.postgres.database_url import parse_database_url
 from toolgate.server.state.commit_gate import UNKNOWN
-from toolgate.server.state.database_url import parse_database_url
-from toolgate.server.state.postgres_store import PostgresStore
 from toolgate.server.state.rows.callback_timer import CallbackTimer
 from toolgate.server.state.rows.callbacks import CallbackStore
 from toolgate.server.state.rows.todos import TodoStore

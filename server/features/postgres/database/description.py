@@ -6,10 +6,12 @@ from typing import Any
 
 import msgspec
 
-from toolgate.server.state import database_clock, migrate, postgres, replica_lock
-from toolgate.server.state.database_url import DatabaseUrl
+from toolgate.server.features.postgres.database import clock as database_clock
+from toolgate.server.features.postgres.database import driver, replica_lock
+from toolgate.server.features.postgres.database.preparation import check_version
+from toolgate.server.features.postgres.database_url import DatabaseUrl
+from toolgate.server.state import migrate
 from toolgate.server.state.errors import StateError
-from toolgate.server.state.postgres_schema import check_version
 
 FACTS = f"""
 SELECT split_part(current_setting('server_version'), ' ', 1) AS version,
@@ -17,7 +19,7 @@ current_setting('server_version_num')::int / 10000 AS major,
 coalesce((SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()), false) AS is_encrypted,
 current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int AS most,
 (SELECT coalesce(sum(numbackends), 0)::int FROM pg_stat_database) AS used,
-(SELECT count(*) FILTER (WHERE application_name LIKE '{postgres.PROGRAM}%') FROM pg_stat_activity) AS own,
+(SELECT count(*) FILTER (WHERE application_name LIKE '{driver.PROGRAM}%') FROM pg_stat_activity) AS own,
 (SELECT count(*) FILTER (WHERE application_name = '{replica_lock.APPLICATION}') FROM pg_stat_activity
  WHERE datname = current_database()) AS servers,
 (SELECT datconnlimit FROM pg_database WHERE datname = current_database()) AS database_limit,
@@ -75,10 +77,10 @@ async def read_clock(url: DatabaseUrl, now: Callable[[], float] = time.time) -> 
 
 async def _ask(url: DatabaseUrl, read: Callable[[Any], Any]) -> Any:
     try:
-        raw = await postgres.connect(url)
+        raw = await driver.connect(url)
         try:
             return await read(raw)
         finally:
             await raw.close()
-    except postgres.CONNECT_ERRORS as error:
-        raise StateError(f"the state database (PostgreSQL) {postgres.describe_error(error)}") from error
+    except driver.CONNECT_ERRORS as error:
+        raise StateError(f"the state database (PostgreSQL) {driver.describe_error(error)}") from error

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from toolgate.server.state import postgres
+from toolgate.server.features.postgres.database import driver
 from toolgate.server.state.store import DatabaseHealth
 
 INTERVAL = 1.0  # seconds between two questions
@@ -50,10 +50,10 @@ class PostgresMonitor:
                     self._connection = await self._connect()
                 begun = self._clock()
                 await self._connection.fetchval("SELECT 1")
-        except postgres.CONNECT_ERRORS as error:
+        except driver.CONNECT_ERRORS as error:
             self._disconnect()
             if self._is_reachable:
-                log.warning("PostgreSQL does not answer: it %s", postgres.describe_error(error))
+                log.warning("PostgreSQL does not answer: it %s", driver.describe_error(error))
             self._is_reachable = False
             return
         self._answered_at = self._clock()

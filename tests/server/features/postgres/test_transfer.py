@@ -12,12 +12,12 @@ from tests.server.cli.test_cli import run
 from tests.server.state import fixture
 from tests.server.state.backup.test_backup import lasting
 from tests.servers.postgres import Postgres
+from toolgate.server.features.postgres.database_url import parse_database_url
+from toolgate.server.features.postgres.open_store import open_store
 from toolgate.server.state import flags, tables
-from toolgate.server.state.database_url import parse_database_url
 from toolgate.server.state.rows.todos import TodoStore
 from toolgate.server.state.sqlite.store import SqliteStore
 from toolgate.server.state.store import Store
-from toolgate.server.state.stores import open_store
 
 Toolgate = Callable[..., str]
 
@@ -140,7 +140,7 @@ def test_a_restore_beside_a_server_is_refused(tmp_path: Path, postgres: Postgres
 def test_a_restore_that_fails_at_its_last_step_changes_nothing(
     tmp_path: Path, postgres: Postgres, toolgate: Toolgate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from toolgate.server.state.backup import transfer
+    from toolgate.server.features.postgres import transfer
     from toolgate.server.state.backup.manifest import BackupError
 
     url, staging = postgres.create_database(), tmp_path / "staging"

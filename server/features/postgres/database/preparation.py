@@ -7,14 +7,15 @@ import logging
 
 from sqlalchemy import Connection, inspect
 
-from toolgate.server.state import migrate, postgres, tables
+from toolgate.server.features.postgres.database import driver
+from toolgate.server.state import migrate, tables
 from toolgate.server.state.errors import StateError, newer_state_error, older_state_error, upgrade_due_error
 
 WITHIN = "60s"  # for another server's upgrade
 OPTION = "--database"
 OTHERS = (
     "FROM pg_stat_activity WHERE datname = current_database() AND usename = current_user "
-    f"AND application_name = '{postgres.PROGRAM}' AND pid <> pg_backend_pid()"
+    f"AND application_name = '{driver.PROGRAM}' AND pid <> pg_backend_pid()"
 )
 
 log = logging.getLogger(__name__)
@@ -27,7 +28,7 @@ def prepare_schema(connection: Connection, *, upgrades: bool) -> bool:
     """
     connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{WITHIN}'")
     connection.exec_driver_sql("SET LOCAL statement_timeout = 0")
-    connection.execute(postgres.lock_statement(postgres.EVERYTHING))
+    connection.execute(driver.lock_statement(driver.EVERYTHING))
     if not inspect(connection).has_table(tables.schema_version.name):
         if not upgrades:
             raise StateError(

@@ -6,10 +6,10 @@ from urllib.parse import parse_qs, urlsplit
 from toolgate.server.cli.doctor.report import CheckError, CheckFinding, CheckNote
 from toolgate.server.cli.terminal.output import format_count
 from toolgate.server.config.types import is_loopback
-from toolgate.server.state.database_url import DatabaseUrl
+from toolgate.server.features.postgres.database_url import DatabaseUrl
 
 if TYPE_CHECKING:
-    from toolgate.server.state.postgres_description import DatabaseDescription
+    from toolgate.server.features.postgres.database.description import DatabaseDescription
 
 OLDEST = 15  # the oldest that is tested
 PER_SERVER = 10  # connections: eight for transactions, one that shows that the server lives, one that asks
@@ -18,12 +18,12 @@ PRIVATE = "sslmode=verify-full and sslrootcert=FILE in --database, such as /etc/
 
 
 async def check_database(url: DatabaseUrl) -> CheckFinding:
+    from toolgate.server.features.postgres.open_store import import_driver
     from toolgate.server.state.errors import StateError, StateVersionError  # start-up
-    from toolgate.server.state.stores import import_driver
 
     try:
         import_driver()
-        from toolgate.server.state.postgres_description import describe_database  # start-up, and it imports asyncpg
+        from toolgate.server.features.postgres.database.description import describe_database  # start-up
 
         found = await describe_database(url)
     except StateVersionError as error:

@@ -16,11 +16,12 @@ from tests.server.state.sqlite.test_upgrade import next_migrations
 from tests.servers.postgres import PASSWORD, Postgres
 from toolgate.server.auth.login.accounts import Person
 from toolgate.server.auth.login.sessions import LIFETIME, LoginSessions
-from toolgate.server.state import migrate, postgres_store, tables
-from toolgate.server.state import postgres as driver
-from toolgate.server.state.database_clock import DatabaseClock
-from toolgate.server.state.database_url import parse_database_url
-from toolgate.server.state.postgres_store import PostgresStore
+from toolgate.server.features.postgres.database import driver as driver
+from toolgate.server.features.postgres.database import store as postgres_store
+from toolgate.server.features.postgres.database.clock import DatabaseClock
+from toolgate.server.features.postgres.database.store import PostgresStore
+from toolgate.server.features.postgres.database_url import parse_database_url
+from toolgate.server.state import migrate, tables
 from toolgate.server.state.rows.callback_timer import CallbackTimer
 from toolgate.server.state.rows.callbacks import CallbackStore
 from toolgate.server.state.rows.todos import TodoStore
@@ -30,8 +31,8 @@ NEXT = tables.VERSION + 1
 WRITER = """
 import asyncio, sys
 from pathlib import Path
-from toolgate.server.state.database_url import parse_database_url
-from toolgate.server.state.stores import open_store
+from toolgate.server.features.postgres.database_url import parse_database_url
+from toolgate.server.features.postgres.open_store import open_store
 from toolgate.server.state.rows.todos import TodoStore
 
 async def main():

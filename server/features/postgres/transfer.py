@@ -12,17 +12,17 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from toolgate.server.features.postgres.database_url import DatabaseUrl
+from toolgate.server.features.postgres.key_table import NAMES, KeyTable
+from toolgate.server.features.postgres.open_store import SEALED, has_keys, open_store
 from toolgate.server.state import flags, migrate, tables
 from toolgate.server.state.backup.manifest import DATABASE, BackupError
 from toolgate.server.state.backup.restore import begin_replacement, finish_replacement, make_aside_folder
 from toolgate.server.state.backup.state_transfer import ExportedState
-from toolgate.server.state.database_url import DatabaseUrl
 from toolgate.server.state.keys import file as key_file
-from toolgate.server.state.keys.table import NAMES, KeyTable
 from toolgate.server.state.sqlite import database as sqlite
 from toolgate.server.state.sqlite.store import SqliteStore, flag_file
 from toolgate.server.state.store import Store
-from toolgate.server.state.stores import SEALED, has_keys, open_store
 
 if TYPE_CHECKING:
     from toolgate.server.state.store import Connection
@@ -140,10 +140,10 @@ def _write_file(source: "Connection", folder: Path) -> None:
 
 def _replace_rows(target: "Connection", come: Path, before: Path, *, replace: bool) -> None:
     """Replace the rows by those in `come`, and move earlier ones to a file in `before`."""
-    from toolgate.server.state import postgres_schema  # start-up, and it imports asyncpg
+    from toolgate.server.features.postgres.database import preparation  # start-up
 
     target.exec_driver_sql("SET LOCAL idle_in_transaction_session_timeout = 0")  # files are moved meanwhile
-    if postgres_schema.is_in_use(target):
+    if preparation.is_in_use(target):
         raise BackupError("a server uses the database: stop it first")
     if any(target.execute(table.select().limit(1)).first() for table in _list_tables()):
         if not replace:

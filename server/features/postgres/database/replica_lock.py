@@ -8,7 +8,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
-from toolgate.server.state import postgres
+from toolgate.server.features.postgres.database import driver
 
 APPLICATION = "toolgate replica"  # the name under which PostgreSQL lists the connection that holds the lock
 PAUSE = 1.0  # seconds before the next try to connect
@@ -31,7 +31,7 @@ class ReplicaLock:
         while True:
             try:
                 await self._hold_once()
-            except postgres.CONNECT_ERRORS as error:
+            except driver.CONNECT_ERRORS as error:
                 log.warning("the lock of this replica can't be taken: %s", type(error).__name__)
             await asyncio.sleep(PAUSE)
 
@@ -41,8 +41,8 @@ class ReplicaLock:
             if self._connection is None:
                 return frozenset()
             try:
-                numbers = await postgres.fetch_held_locks(self._connection)
-            except postgres.CONNECT_ERRORS:
+                numbers = await driver.fetch_held_locks(self._connection)
+            except driver.CONNECT_ERRORS:
                 return frozenset()
         asked = frozenset(names)
         held = {name for name in asked if _number(name) in numbers}
@@ -66,4 +66,4 @@ class ReplicaLock:
 
 
 def _number(name: str) -> int:
-    return postgres.lock_number(f"replica {name}")
+    return driver.lock_number(f"replica {name}")

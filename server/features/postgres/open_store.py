@@ -4,14 +4,14 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from toolgate.server.features.postgres.database_url import DatabaseUrl
 from toolgate.server.state import tables
-from toolgate.server.state.database_url import DatabaseUrl
 from toolgate.server.state.errors import StateError
 from toolgate.server.state.keys.sealing_keys import KeyFolder, SealingKeys
 from toolgate.server.state.store import Store
 
 if TYPE_CHECKING:
-    from toolgate.server.state.postgres_store import PostgresStore
+    from toolgate.server.features.postgres.database.store import PostgresStore
 
 TRANSACTION = 30.0  # seconds: the network may have lost PostgreSQL
 SEALED = "the keys in PostgreSQL are sealed: give the --secret of its servers"
@@ -29,7 +29,7 @@ def open_store(
     Raises StateError where what PostgreSQL takes is not installed.
     """
     import_driver()
-    from toolgate.server.state.postgres_store import PostgresStore  # start-up, as above
+    from toolgate.server.features.postgres.database.store import PostgresStore  # start-up, as above
 
     return PostgresStore(folder, url, upgrades=upgrades, within=within)
 
@@ -37,7 +37,7 @@ def open_store(
 def import_driver() -> None:
     """Import the driver, and with it SQLAlchemy. Raises StateError where it is not installed."""
     try:
-        import_module("toolgate.server.state.postgres")
+        import_module("toolgate.server.features.postgres.database.driver")
     except ImportError as error:
         from toolgate.tools.installation import name_extra  # start-up: seldom needed
 
@@ -48,7 +48,7 @@ def open_keys(store: Store, secret: bytes | None) -> SealingKeys:
     """Return the sealing keys in the database, where `secret` seals them, or else in the folder of the store."""
     if secret is None:
         return UnsealedKeys(store)
-    from toolgate.server.state.keys.table import KeyTable  # start-up
+    from toolgate.server.features.postgres.key_table import KeyTable  # start-up
 
     return KeyTable(store, secret)
 

@@ -20,9 +20,9 @@ from tests.server.telemetry.test_metrics import told
 from tests.servers.postgres import PASSWORD as DATABASE_PASSWORD
 from tests.servers.postgres import Postgres
 from toolgate.server.config import load
-from toolgate.server.state import postgres as driver
-from toolgate.server.state.database_url import parse_database_url
-from toolgate.server.state.postgres_monitor import TIMEOUT, PostgresMonitor
+from toolgate.server.features.postgres.database import driver as driver
+from toolgate.server.features.postgres.database.monitor import TIMEOUT, PostgresMonitor
+from toolgate.server.features.postgres.database_url import parse_database_url
 from toolgate.server.workspaces.checks import hidden_paths
 
 

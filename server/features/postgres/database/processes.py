@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from toolgate.server.base.state_budget import bounded_wait
-from toolgate.server.state import postgres
-from toolgate.server.state.database_url import DatabaseUrl
+from toolgate.server.features.postgres.database import driver
+from toolgate.server.features.postgres.database_url import DatabaseUrl
 from toolgate.server.state.errors import StateError
 
 PAUSE = 0.5  # seconds between two tries to connect again
@@ -39,9 +39,9 @@ class PostgresProcesses:
     def own_name(self) -> str:
         if self._is_away():
             try:
-                postgres.await_only(self._enter())
-            except postgres.CONNECT_ERRORS as error:
-                log.error("this process can't be marked as alive in PostgreSQL: %s", postgres.describe_error(error))
+                driver.await_only(self._enter())
+            except driver.CONNECT_ERRORS as error:
+                log.error("this process can't be marked as alive in PostgreSQL: %s", driver.describe_error(error))
                 raise StateError("this process can't be marked as alive; the server's log says why") from error
         return self._name
 
@@ -52,10 +52,10 @@ class PostgresProcesses:
         try:
             async with bounded_wait(ANSWER):
                 held = await asyncio.shield(self._read_soon())
-        except postgres.CONNECT_ERRORS as error:
-            log.warning("it is not known which servers live: %s", postgres.describe_error(error))
+        except driver.CONNECT_ERRORS as error:
+            log.warning("it is not known which servers live: %s", driver.describe_error(error))
             return frozenset()
-        return frozenset(name for name in others if postgres.lock_number(_lock_name(name)) not in held)
+        return frozenset(name for name in others if driver.lock_number(_lock_name(name)) not in held)
 
     def close(self) -> None:
         self._closed = True
@@ -78,7 +78,7 @@ class PostgresProcesses:
         async with self._reading:
             self._next_reading = None
             await self._enter()
-            return await postgres.fetch_held_locks(self._connection)
+            return await driver.fetch_held_locks(self._connection)
 
     def _end_reading(self, reading: "asyncio.Task[set[int]]") -> None:
         self._readings.discard(reading)
@@ -93,10 +93,10 @@ class PostgresProcesses:
         async with self._entering:
             if not self._is_away() or self._closed:
                 return
-            raw = await postgres.connect(self._url)
+            raw = await driver.connect(self._url)
             try:
-                async with asyncio.timeout(postgres.CONNECT):
-                    await raw.execute("SELECT pg_advisory_lock($1)", postgres.lock_number(_lock_name(self._name)))
+                async with asyncio.timeout(driver.CONNECT):
+                    await raw.execute("SELECT pg_advisory_lock($1)", driver.lock_number(_lock_name(self._name)))
             except BaseException:
                 raw.terminate()
                 raise
@@ -109,7 +109,7 @@ class PostgresProcesses:
 
     async def _come_back(self) -> None:
         while self._is_away() and not self._closed:
-            with contextlib.suppress(*postgres.CONNECT_ERRORS):
+            with contextlib.suppress(*driver.CONNECT_ERRORS):
                 await self._enter()
                 return
             await asyncio.sleep(PAUSE)
