@@ -13,13 +13,17 @@ import pytest
 from tests.clients.raw_client import PATIENCE, ROOT
 from tests.clients.raw_http_client import Site
 
-PLUGGED = {"replicas": "redis", "nodes": "node"}  # the features of which all is in their folder, and what shows them
+PLUGGED = {  # the features of which all is in their folder, and what shows them
+    "replicas": ("redis",),
+    "postgres": ("postgres", "--database"),
+    "nodes": ("node",),
+}
 PROGRAM = (sys.executable, "-m", "toolgate.server")
 
 
 @pytest.fixture(params=PLUGGED)
-def cut(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Make a copy of the program without a feature, and have Python find it first. Return a word of the feature."""
+def cut(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, ...]:
+    """Make a copy of the program without a feature, and have Python find it first. Return words of the feature."""
     package = tmp_path / "program/toolgate"
     for top in ("server", "tools", "transports", "plugins"):
         shutil.copytree(ROOT / top, package / top, ignore=shutil.ignore_patterns("__pycache__", request.param))
@@ -44,14 +48,20 @@ def run(folder: Path, *words: str) -> str:
     return done.stdout
 
 
-def test_help_and_doctor_do_not_mention_it(cut: str, tmp_path: Path) -> None:
+def mentions(text: str, cut: tuple[str, ...]) -> list[str]:
+    return [word for word in cut if word in text.lower()]
+
+
+def test_help_and_doctor_do_not_mention_it(cut: tuple[str, ...], tmp_path: Path) -> None:
     where = run(tmp_path, "serve", "--help")
-    assert cut not in where.lower() and "--port" in where
+    assert mentions(where, cut) == [] and "--port" in where
+    where = run(tmp_path, "backup", "--help")
+    assert mentions(where, cut) == [] and "--with-workspaces" in where
     checks = json.loads(run(tmp_path, "doctor", "--json", "-t", "--auth", "none", "--state", "state"))["checks"]
-    assert cut not in json.dumps(checks).lower() and len(checks) > 20
+    assert mentions(json.dumps(checks), cut) == [] and len(checks) > 20
 
 
-def test_a_server_answers_calls_and_says_nothing_of_it(cut: str, tmp_path: Path) -> None:
+def test_a_server_answers_calls_and_says_nothing_of_it(cut: tuple[str, ...], tmp_path: Path) -> None:
     site = Site(tmp_path, env={"PYTHONPATH": os.environ["PYTHONPATH"]}, command=PROGRAM)
     try:
         asked = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"protocolVersion": "2025-06-18"}}
@@ -59,8 +69,9 @@ def test_a_server_answers_calls_and_says_nothing_of_it(cut: str, tmp_path: Path)
         response, _, answer = site.ask("POST", "/mcp", asked)
         assert response.status == 200 and answer["result"]["serverInfo"]["name"] == "toolgate"
         metrics = site.ask("GET", "/metrics")[1].decode()
-        assert "toolgate_calls" in metrics and cut not in metrics.lower()
+        assert "toolgate_calls" in metrics and mentions(metrics, cut) == []
         assert site.ask("GET", "/ready")[0].status == 200
     finally:
         assert site.stop() == 0
     assert "Traceback" not in site.log()
+    assert "database version" in run(tmp_path, "backup", "copy.tar.gz", "--state", str(site.state))
