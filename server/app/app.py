@@ -39,7 +39,7 @@ class App:
 
     def __init__(self, config: Config) -> None:
         self.config = config
-        self.host, self._features = build_host(config)
+        self.host, self.features = build_host(config)
         # over stdio standard error may be the terminal of the client, which draws on it itself
         self._progress = progress.terminal_progress(config.environment if config.is_remote else {})
         self._jobs = DelayedTasks()
@@ -85,7 +85,7 @@ class App:
         check_options(self.config)
         self.host.folder()
         self.host.lock()
-        for feature in self._features:
+        for feature in self.features:
             await feature.connect(self.host)
         with self._progress.show("reading skills"):
             self.host.skills()
@@ -110,17 +110,13 @@ class App:
                 await served.load_plugins()
         served.check_rules(host.rules(), await build.list_callers(self.config, host.store(), host.rules()))
         served.follow(self._jobs)
-        events = host.events()
-        events.log.start()
-        start(events.run_deliveries, 0.0)
-        start(events.run, CLEAN_AFTER)
         start(host.clock().start, WATCH_AFTER)
         start(host.call_tasks().resume_soon, WATCH_AFTER)
         for job in host.workspaces().list_jobs():
             start(job, WATCH_AFTER)
         if (cleaner := host.cleaner()) is not None:
             start(cleaner.run, CLEAN_AFTER)
-        for feature in self._features:
+        for feature in self.features:
             await self._ends.enter_async_context(feature.run(host))
         for each in host.jobs:
             start(each.work, each.after)
@@ -136,7 +132,8 @@ class App:
         host, telemetry = self.host, self.host.telemetry()
         calls, trail = telemetry.recent_calls, telemetry.own_entries()
         assert calls is not None  # HTTP is served
-        return Dashboard(host.server(), host.store(), host.clock(), host.workspaces(), calls, trail, host.health_parts)
+        parts, added = host.health_parts, [create_part() for create_part in host.page_parts]
+        return Dashboard(host.server(), host.store(), host.clock(), host.workspaces(), calls, trail, parts, added)
 
     def create_metrics(self) -> "Metrics":
         """Return the metrics, with all that is behind the transports."""
@@ -148,8 +145,6 @@ class App:
         subscriptions, work = server.notifications.subscriptions, server.call_tasks.work
         search, reader = host.search().load(), host.page_reader()
         metrics.add_rows(gauges.server_rows(subscriptions, work, workspaces, search, reader, workspaces.level))
-        if (subscribed := host.events().subscriptions) is not None:
-            metrics.add_rows(gauges.webhook_rows(subscribed))
         for list_rows in host.metric_rows:
             metrics.add_rows(list_rows())
         return metrics
@@ -170,6 +165,8 @@ class App:
             sandbox=workspaces.level,
             metrics=self.create_metrics(),
             open_sessions=host.open_sessions(),
+            grant_holders=host.grant_holders,
+            begin_end=host.on_ending,
             announce=partial(announce, workspaces.describe()) if announce is not None else None,
         )
 
@@ -185,7 +182,7 @@ class App:
         server = self.host.server()
         for listener in server.notifications.end_subscriptions():
             listener.channel.send(Notification("notifications/cancelled", {"requestId": listener.id}))
-        server.events.streams.end_all()
+        self.host.on_ending()
 
     def _push_ends(self) -> None:
         """Push the end of each part. What is pushed last ends first, and a part that was never made needs no end."""
@@ -197,7 +194,7 @@ class App:
         push(_end, host.telemetry, lambda telemetry: telemetry.aclose())
         push(_end, host.web, lambda web: web.close())
         push(_end, host.page_reader, lambda reader: reader.close())
-        push(_end, host.events, lambda events: events.close())
+        push(host.on_close)
         push(_end, host.workspaces, lambda workspaces: workspaces.close())
         push(_end, host.clock, lambda clock: clock.stop())
         push(_end, host.served, lambda served: served.close())

@@ -20,7 +20,6 @@ from toolgate.server.policy.rules import Rules, parse_rules
 from toolgate.server.policy.sign_in_methods import OIDC, PASSWORD, parse_method
 from toolgate.server.protocol.errors import UsageError
 from toolgate.server.state import lock
-from toolgate.server.state.event_rows import EventLimits
 from toolgate.server.state.store import Store
 from toolgate.server.workspaces.local_workspaces import LocalWorkspaces
 from toolgate.server.workspaces.sandboxing import Sandboxing
@@ -36,10 +35,8 @@ from toolgate.tools.workspace.output.run_record import TaskEnd
 
 if TYPE_CHECKING:
     from toolgate.server.base.bus.bus import Bus
-    from toolgate.server.events.subscriptions import SubscriptionLimits
     from toolgate.server.plugins.reload import PluginReloader
     from toolgate.server.policy.remembered_approvals import SessionApprovals
-    from toolgate.server.webhooks.sender import WebhookSender
     from toolgate.server.workspaces.retention import WorkspaceCleaner
     from toolgate.tools.search.search import Search
 
@@ -238,13 +235,6 @@ def build_web(config: Config, option: str = "--allow-private") -> Web:
     return web
 
 
-def build_webhook_sender(config: Config) -> "WebhookSender":
-    """Return what posts to callbacks, under the same limits as `build_web`, which has checked them."""
-    from toolgate.server.webhooks.sender import WebhookSender  # start-up: stdio does without
-
-    return WebhookSender(config.allow_private, config.refuse_networks)
-
-
 def build_page_reader(config: Config, web: Web) -> PageReader:
     """Return the reader of pages, with a browser and workers that this process starts."""
     try:
@@ -268,16 +258,6 @@ def workspace_root(config: Config) -> Path | None:
         )
     check_utf8("--workspace", str(root.resolve()))
     return root.resolve()
-
-
-def event_limits(config: Config) -> EventLimits:
-    return EventLimits(config.event_count, config.event_size, float(config.event_age))
-
-
-def subscription_limits(config: Config) -> "SubscriptionLimits":
-    from toolgate.server.events.subscriptions import SubscriptionLimits  # start-up: stdio does without
-
-    return SubscriptionLimits(config.webhook_count, longest=float(config.webhook_age))
 
 
 def hash_options(config: Config, where: str) -> str:

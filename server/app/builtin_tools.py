@@ -1,4 +1,4 @@
-"""Build the parts that come with the server: thirteen tools in order, resources, events, and two parts per skill.
+"""Build the parts that come with the server: thirteen tools in order, resources, and two parts per skill.
 
 They are registered like the parts of any plugin.
 """
@@ -7,7 +7,6 @@ from toolgate.tools.api.registry import Part
 from toolgate.tools.builtin.ask import ask_user_question
 from toolgate.tools.builtin.callbacks import inbox, set_callback
 from toolgate.tools.builtin.docs import read_docs
-from toolgate.tools.builtin.events import EVENTS
 from toolgate.tools.builtin.images import read_image
 from toolgate.tools.builtin.plan import current_plan, plan_mode
 from toolgate.tools.builtin.shell import background_bash, bash, bg_output, kill_bg_task, list_bg_tasks, read_bg_output
@@ -38,7 +37,7 @@ RESOURCES = (task_list, current_plan, inbox, one_task, bg_output, skill_file, wo
 def builtin_parts(skills: Skills) -> list[Part]:
     """Return the built-in parts. A tool's description lists the skills found in their folders now."""
     offered = invoke_skill.with_description(tool_description(skills))
-    return [*(offered if tool is invoke_skill else tool for tool in TOOLS), *RESOURCES, *EVENTS]
+    return [*(offered if tool is invoke_skill else tool for tool in TOOLS), *RESOURCES]
 
 
 def skill_parts(skills: Skills) -> list[Part]:

@@ -63,4 +63,4 @@ def check_options(config: Config) -> None:
 def list_rows(config: Config) -> list[FeatureRow]:
     """Return the rows of the features that the options turn on, in their order."""
     rows = [row for row in FEATURES if config.is_remote or not row.is_http_only]
-    return [row for row in rows if any(getattr(config, switch) for switch in row.switches)]
+    return [row for row in rows if not row.switches or any(getattr(config, switch) for switch in row.switches)]

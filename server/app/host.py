@@ -15,6 +15,7 @@ from toolgate.server import VERSION, methods
 from toolgate.server.app import build
 from toolgate.server.app.served_parts import ServedParts
 from toolgate.server.app.slot import Slot
+from toolgate.server.base.hooks import AsyncHook, Hook
 from toolgate.server.base.principal import LOCAL_NAME
 from toolgate.server.base.watch import FileChanges
 from toolgate.server.calls.notifier import LocalNotifier, Notifier
@@ -22,8 +23,7 @@ from toolgate.server.calls.pending_questions import PendingQuestions
 from toolgate.server.calls.sharing import NoticeSharing, TaskSharing
 from toolgate.server.calls.tasks import CallTasks, key_of
 from toolgate.server.config.load import Config
-from toolgate.server.events.service import EventService
-from toolgate.server.methods.server import Server, ServicePool
+from toolgate.server.methods.server import Capability, ListMethods, Server, ServicePool
 from toolgate.server.policy.call_policy import RateLimiter
 from toolgate.server.policy.rate_limit import CallRateLimiter
 from toolgate.server.protocol.dispatcher import Dispatcher
@@ -56,15 +56,22 @@ from toolgate.tools.workspace.workspace import Workspace
 if TYPE_CHECKING:
     from toolgate.server.app.session_opener import OpenSessions
     from toolgate.server.auth.oauth_server.service import AuthorizationService
+    from toolgate.server.auth.revocation_watch import GrantHolder
     from toolgate.server.auth.setup import Access
     from toolgate.server.base.bus.bus import Bus
     from toolgate.server.base.principal import GrantKey
+    from toolgate.server.calls.pending_questions import QuestionView
     from toolgate.server.overview.health import PartHealth
+    from toolgate.server.overview.page_part import PagePart
     from toolgate.server.policy.remembered_approvals import SessionApprovals
+    from toolgate.server.policy.rules import Rule
     from toolgate.server.state.backup.state_transfer import StateTransfer
     from toolgate.server.state.rows.working_directories import WorkingDirectories
+    from toolgate.server.state.store import Connection
     from toolgate.server.telemetry.metrics.gauges import MetricRow
     from toolgate.server.workspaces.retention import WorkspaceCleaner
+    from toolgate.tools.api.context.services import Todo
+    from toolgate.tools.api.registry import Part, Registry
 
 READ = "tools:read"  # the scope of what is told of a workspace
 WORKFLOW = "tools:workflow"  # the scope of what callbacks say, as of SetCallback and the inbox
@@ -100,7 +107,23 @@ class AppHost:
         self.jobs: list[Job] = []
         self.health_parts: list[Callable[[], PartHealth]] = []  # what /ready and the page name
         self.metric_rows: list[Callable[[], list[MetricRow]]] = []
-        self.on_replicas_changed: list[Callable[[frozenset[str]], None]] = []  # called with the names of living ones
+        self.parts: list[Part] = []  # built-in parts, beside those of the core
+        self.methods: list[ListMethods] = []
+        self.capabilities: list[Capability] = []
+        self.page_parts: list[Callable[[], PagePart]] = []
+        self.grant_holders: list[GrantHolder] = []  # what a revoked grant may leave open
+        # -- what happens; the first three are called in the transaction that makes it happen, in the store's thread
+        self.on_firing: Hook[[Connection, Firing, int]] = Hook()  # with the firing's number
+        self.on_task_end: Hook[[Connection, StoredTask]] = Hook()
+        self.on_todo_change: Hook[[Connection, str, Todo, str, int | None]] = Hook()  # as `RecordTodoChange`
+        self.on_answer: AsyncHook[[str, QuestionView, str]] = AsyncHook()  # principal, question, action
+        self.on_refusal: AsyncHook[[str, str, Rule | None]] = AsyncHook()  # principal, tool, rule
+        self.on_registry: Hook[[Registry]] = Hook()  # before a registry is served
+        self.on_swap: Hook[[Registry, Registry]] = Hook()  # the registry before, and the one that is served now
+        self.on_removal: AsyncHook[[str]] = AsyncHook()  # a principal was removed
+        self.on_replicas_changed: Hook[[frozenset[str]]] = Hook()  # the names of living ones
+        self.on_ending: Hook[[]] = Hook()  # the end has begun: end what waits for no answer
+        self.on_close: AsyncHook[[]] = AsyncHook()  # workspaces are closed, and the state is still open
         # -- the state
         self.folder = Slot("folder", partial(build.state_folder, config))
         self.lock = Slot("lock", lambda: build.lock_state(self.folder()))
@@ -119,6 +142,7 @@ class AppHost:
         self.prepare: Slot[Callable[[str], Awaitable[None]] | None] = Slot("prepare", lambda: None)
         self.directories = Slot("directories", self._create_directories)
         self.cleaner = Slot("cleaner", self._create_cleaner)
+        self.report_end: Slot[Callable[[str, TaskEnd], None]] = Slot("report_end", lambda: _confirm_end)
         # -- tools
         self.web = Slot("web", partial(build.build_web, config))
         self.page_reader: Slot[PageReader] = Slot("page_reader", lambda: build.build_page_reader(config, self.web()))
@@ -137,7 +161,6 @@ class AppHost:
         self.shared_notices: Slot[NoticeSharing | None] = Slot("shared_notices", lambda: None)
         self.notifications = Slot("notifications", Notifications)
         self.notifier: Slot[Notifier] = Slot("notifier", self._create_notifier)
-        self.events = Slot("events", self._create_events)
         # -- what observes them
         self.audit_store: Slot[AuditStore] = Slot("audit_store", lambda: AuditFileStore(config.state))
         self.recent_calls = Slot("recent_calls", lambda: RecentCalls() if config.is_remote else None)
@@ -145,7 +168,7 @@ class AppHost:
         # -- the server
         self.settings = Settings(hold=config.hold - min(MARGIN, config.hold / 4), any_file=not config.is_remote)
         self.server = Slot("server", self._create_server)
-        self.dispatcher: Slot[Dispatcher] = Slot("dispatcher", lambda: methods.build_dispatcher(self.server()))
+        self.dispatcher: Slot[Dispatcher] = Slot("dispatcher", self._create_dispatcher)
         self.open_sessions: Slot[OpenSessions] = Slot("open_sessions", self._create_session_opener)
         self._authorization: AuthorizationService | None = None  # from the first page's address on
 
@@ -181,7 +204,7 @@ class AppHost:
         await CallbackStore(self.store(), self.clock(), principal, "").cancel(None)
         await self.call_tasks().cancel_all(principal)
         self.questions().drop_all(principal)
-        await self.events().forget(principal)
+        await self.on_removal(principal)
         approvals = self.server().policy.remembered or RememberedApprovals(self.store())  # of a start with --approve
         await approvals.end_all(principal)
         await self.workspaces().kill(principal)
@@ -189,6 +212,12 @@ class AppHost:
     async def find_gone(self) -> set[str] | None:
         """Return the principals who were removed, or None if that is not known here."""
         return None if self._authorization is None else await self._authorization.revoke_barred_people()
+
+    async def find_valid_grants(self, grants: "Collection[GrantKey]") -> "Collection[GrantKey]":
+        """Return the grants that still allow access. Of an external issuer's revocations the server learns nothing."""
+        if self._authorization is None:
+            return grants
+        return await self._authorization.find_valid_keys(grants)
 
     def note_workspace(self, principal: str, word: str) -> None:
         """Tell the principal's model of its workspace."""
@@ -205,11 +234,11 @@ class AppHost:
         await self.call_tasks().resume()
 
     def note_task_end(self, principal: str, end: TaskEnd) -> None:
-        """Tell the principal's model, and who waits for it, of the end of a background task."""
+        """Tell the principal's model of the end of a background task, and report it."""
         run = end.run
         if (run.status != "killed" or run.reason is not None) and not end.is_earlier:  # what the model does not know
             end_notice.add(self.server().services.notices(principal), run)
-        self.events().ends.report(principal, end)
+        self.report_end()(principal, end)
 
     # -- the defaults
 
@@ -249,7 +278,8 @@ class AppHost:
         return ServedParts(
             self.config,
             self.skills(),
-            self.events().bind_types,
+            self.parts,
+            self.on_registry,
             lambda registry: self.server().swap_registry(registry),
         )
 
@@ -258,8 +288,7 @@ class AppHost:
         return CallRateLimiter(most) if most is not None and any(most.values()) else None
 
     def _create_clock(self) -> CallbackTimer:
-        record = self.events().sources.record_firing
-        return CallbackTimer(self.store(), self._fire, processes=self.processes(), record=record)
+        return CallbackTimer(self.store(), self._fire, processes=self.processes(), record=self.on_firing)
 
     def _create_call_tasks(self) -> CallTasks:
         return CallTasks(
@@ -268,26 +297,16 @@ class AppHost:
             self.serves,
             server=build.hash_options(self.config, self.where()),
             notify=self._notify_task,
-            record_end=self.events().sources.record_task_end,
+            record_end=self.on_task_end,
             on_read=self._note_task_read,
             on_lost=lambda kept: self.server().observers.task_lost(kept),
         )
 
     def _create_questions(self) -> PendingQuestions:
-        return PendingQuestions(on_answer=self.events().sources.emit_answer)
+        return PendingQuestions(on_answer=self.on_answer)
 
     def _create_notifier(self) -> Notifier:
         return LocalNotifier(self.notifications(), self.server().updates)
-
-    def _create_events(self) -> EventService:
-        config, limits = self.config, build.event_limits(self.config)
-        events = EventService(self.store(), self.keys(), self.workspaces(), self.serves, limits, prepare=self.prepare())
-        if self.signs_in:
-            subscribed = build.subscription_limits(config)
-            events.open_webhooks(build.build_webhook_sender(config), self._find_valid_grants, subscribed)
-        if self.is_shared and (bus := self.bus()) is not None:
-            self.on_replicas_changed.append(events.share(bus).note_living)
-        return events
 
     def _create_telemetry(self) -> Telemetry:
         workspaces = self.workspaces()
@@ -316,7 +335,9 @@ class AppHost:
                 shared_notices.attach if shared_notices is not None else None,
             ),
             call_tasks=self.call_tasks(),
-            events=self.events(),
+            capabilities=self.capabilities,
+            on_refusal=self.on_refusal,
+            on_swap=self.on_swap,
             task_after=min(config.task_after, self.settings.hold / 2),
             wake_clients=frozenset(config.wake_client) or WAKE_CLIENTS,
             observers=telemetry.observers(),
@@ -336,6 +357,10 @@ class AppHost:
             prepare=self.prepare(),
         )
 
+    def _create_dispatcher(self) -> Dispatcher:
+        server = self.server()
+        return methods.build_dispatcher(server, [list_methods(server) for list_methods in self.methods])
+
     def _create_services(self, principal: str, place: CallerState, notices: Notices) -> Services:
         workspace, notifier = self.workspaces().get_or_open(principal), self.notifier()
         firings = CallbackStore(self.store(), self.clock(), principal, place.key)
@@ -351,7 +376,7 @@ class AppHost:
             principal=principal,
             caller_state=place,
             workspace=workspace,
-            todos=TodoStore(self.store(), principal, place.key, self.events().sources.record_todo_change),
+            todos=TodoStore(self.store(), principal, place.key, self.on_todo_change),
             plan=PlanStore(self.store(), principal, place.key, place),
             callbacks=firings,
             web=self.page_reader().get_fetcher(principal),
@@ -381,12 +406,6 @@ class AppHost:
         if key is not None:
             self.server().services.notices(kept.principal).drop(key)
 
-    async def _find_valid_grants(self, grants: "Collection[GrantKey]") -> "Collection[GrantKey]":
-        """Return the grants that still allow access. Of an external issuer's revocations the server learns nothing."""
-        if self._authorization is None:
-            return grants
-        return await self._authorization.find_valid_keys(grants)
-
     async def _let_go(self, principal: str) -> None:
         """End all that a principal has running, and forget where it worked: its next call starts fresh."""
         if await self.workspaces().forget(principal):
@@ -405,3 +424,8 @@ class AppHost:
         self.server().services.notices(firing.principal).add(callbacks.notice_key(firing.slot), text, WORKFLOW)
         notifier.log_to_principal(firing.principal, firing.session, "notice", text, WORKFLOW)
         notifier.notify_updated(firing.principal, INBOX_URI)
+
+
+def _confirm_end(_principal: str, end: TaskEnd) -> None:
+    """Nobody waits for the end of a background task."""
+    end.confirm()

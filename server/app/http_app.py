@@ -5,7 +5,7 @@ import contextlib
 import logging
 import pkgutil
 from collections import Counter
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
@@ -16,7 +16,7 @@ from starlette.routing import BaseRoute, Route, Router
 from toolgate.server.app.session_opener import LocalSessionOpener, OpenSessions
 from toolgate.server.auth import scopes
 from toolgate.server.auth.login.trusted_proxies import TrustedProxies
-from toolgate.server.auth.revocation_watch import CHECK_INTERVAL, EVENT_CHECK_INTERVAL, RevocationWatch
+from toolgate.server.auth.revocation_watch import CHECK_INTERVAL, HOLDER_CHECK_INTERVAL, GrantHolder, RevocationWatch
 from toolgate.server.base.principal import GrantKey
 from toolgate.server.client_config import snippets
 from toolgate.server.config.load import Config
@@ -75,6 +75,8 @@ class HttpApp:
     - `count_running()` returns how many commands run that the end of the server ends.
     - `revocation_interval`: seconds between two checks for revoked people and grants. `sandbox`: the level of commands.
     - `open_sessions(transport, limits)` returns the sessions of a transport, by default of this process alone.
+    - `grant_holders` send to clients without requests, as long as grants allow it.
+    - `begin_end()` ends what waits for no answer, when the end of serving begins.
     - `announce(public_url, pairing_link)` is called when the server accepts requests.
     """
 
@@ -93,6 +95,8 @@ class HttpApp:
         sandbox: str = "none",
         metrics: "Metrics",
         open_sessions: OpenSessions | None = None,
+        grant_holders: Sequence[GrantHolder] = (),
+        begin_end: Callable[[], None] = lambda: None,
         announce: Callable[[str, str], None] | None = None,
     ) -> None:
         self._config = config
@@ -105,6 +109,8 @@ class HttpApp:
         self._overview = overview
         self._every = revocation_interval
         self._sandbox = sandbox
+        self._holders = grant_holders
+        self._begin_end = begin_end
         self._announce = announce
         self._metrics = metrics
         self._refused_tokens: Counter[str] = Counter()  # tokens, by why
@@ -252,14 +258,14 @@ class HttpApp:
             end_person=self._leave,
             changed=self._access.revoked,
         )
-        events = RevocationWatch(
+        unasked = RevocationWatch(
             authorization.find_valid_keys,
             _find_no_people,  # the other watch does
-            list_open=self._server.events.rights,
-            end_grants=self._server.events.terminate_rights,
+            list_open=self._held_rights,
+            end_grants=self._end_held_rights,
             end_person=self._leave,
         )
-        checks = (standing.run(self._every), events.run(min(self._every, EVENT_CHECK_INTERVAL)))
+        checks = (standing.run(self._every), unasked.run(min(self._every, HOLDER_CHECK_INTERVAL)))
         tasks = [asyncio.get_running_loop().create_task(check) for check in checks]
         try:
             yield
@@ -274,11 +280,20 @@ class HttpApp:
             yield from transport.rights()
         yield from self._server.call_tasks.rights()
         yield from self._server.questions.rights()
-        yield from self._server.events.rights()
+        yield from self._held_rights()
+
+    def _held_rights(self) -> Iterator[GrantKey]:
+        """By which something is sent without a request."""
+        for holder in self._holders:
+            yield from holder.rights()
+
+    async def _end_held_rights(self, rights: Collection[GrantKey]) -> None:
+        for holder in self._holders:
+            await holder.terminate_rights(rights)
 
     async def _end_rights(self, rights: Collection[GrantKey]) -> None:
         """End all that these opened: sessions, their calls, calls of no session, tasks, questions and streams."""
-        await self._server.events.terminate_rights(rights)
+        await self._end_held_rights(rights)
         for transport in self._transports.values():
             transport.end_by_rights(rights)
         self._server.questions.drop_rights(rights)
@@ -297,7 +312,7 @@ class HttpApp:
         for transport in self._transports.values():
             transport.drain()
         self._server.notifications.end_subscriptions()
-        self._server.events.streams.end_all()
+        self._begin_end()
         if self._live is not None:
             self._live.end()
 
@@ -308,7 +323,7 @@ class HttpApp:
         for transport in transports:
             transport.running.is_ending = True
         self._server.notifications.end_subscriptions()
-        self._server.events.streams.end_all()
+        self._begin_end()
         self._server.questions.close()
         if self._live is not None:
             self._live.end()

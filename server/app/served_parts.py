@@ -1,7 +1,7 @@
 """Keep the registry of what is served: the built-in parts, those of skills, and those of plugins."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +14,7 @@ from toolgate.server.plugins.loader import LoadedPlugin, PluginLoader
 from toolgate.server.plugins.reload import PluginReloader
 from toolgate.server.policy.rule_check import Callers, RuleCheck
 from toolgate.server.policy.rules import Rules
-from toolgate.tools.api.registry import Registry
+from toolgate.tools.api.registry import Part, Registry
 from toolgate.tools.builtin.skills.skills import Skills
 
 if TYPE_CHECKING:
@@ -30,17 +30,19 @@ log = logging.getLogger("toolgate")
 
 class ServedParts:
     """The parts of one server. `registry` is what is served now, and `on_change` is called with each later one.
-    `bind(registry)` comes before a registry is served."""
+    `parts` are built-in parts of features. `bind(registry)` comes before a registry is served."""
 
     def __init__(
         self,
         config: Config,
         skills: Skills,
+        parts: Sequence[Part],
         bind: Callable[[Registry], None],
         on_change: Callable[[Registry], None],
     ) -> None:
         self._config = config
         self._skills = skills
+        self._parts = parts
         self._bind = bind
         self._on_change = on_change
         self._rule_check: RuleCheck | None = None  # from the start on
@@ -88,7 +90,7 @@ class ServedParts:
         return registry
 
     def _take_skills(self) -> None:
-        self._built_in = Registry(builtin_tools.builtin_parts(self._skills))
+        self._built_in = Registry([*builtin_tools.builtin_parts(self._skills), *self._parts])
         self._skill_parts = builtin_tools.skill_parts(self._skills)
 
     def _skills_changed(self) -> None:

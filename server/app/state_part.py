@@ -66,3 +66,11 @@ def read_file(
         yield StateDamage(path, (error.strerror or str(error)).lower(), remedy, heals)
     except (JsonError, ValueError) as error:
         yield StateDamage(path, str(error)[:100], remedy, heals)
+
+
+def list_folder(folder: Path) -> list[Path]:
+    """Return what is in a folder, but for drafts. A folder that can't be read has nothing."""
+    try:
+        return sorted(folder / name for name in os.listdir(folder) if not name.startswith("."))
+    except OSError:
+        return []

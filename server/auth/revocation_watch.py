@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable
+from typing import Protocol
 
 import msgspec
 
@@ -18,12 +19,24 @@ from toolgate.server.state.store import StateError
 from toolgate.tools.api.errors import ToolError
 
 CHECK_INTERVAL = 10.0  # seconds between two checks: what a revoked grant has open ends soon after
-EVENT_CHECK_INTERVAL = 4.0  # the same for events, which go out without a request: they stop within five
+HOLDER_CHECK_INTERVAL = 4.0  # the same for what is sent without a request: it stops within five
 END_TIMES = 2  # checks that end a barred person: other processes notice seconds later (`access_tokens.FRESH`)
 
 DENIED = "denied tokens"  # topic
 
 log = logging.getLogger("toolgate.auth")
+
+
+class GrantHolder(Protocol):
+    """What sends to clients without requests, as long as grants allow it."""
+
+    def rights(self) -> Iterable[GrantKey]:
+        """Yield the grants with something open here."""
+        ...
+
+    async def terminate_rights(self, rights: Collection[GrantKey]) -> None:
+        """End what these grants have open."""
+        ...
 
 
 class RevocationTopic:

@@ -1,4 +1,4 @@
-"""List the features: what only some operators turn on. Nothing else outside of `features/` names them.
+"""List the features: what plugs into the core. Nothing else outside of `features/` names them.
 
 The options that a row names are read at each start, and the rest of it when the feature is on.
 """
@@ -11,7 +11,7 @@ ROOM = "toolgate.server.features"
 class FeatureRow(msgspec.Struct, frozen=True):
     """One feature. All but `switches` are `module:NAME` below `ROOM`, or "".
 
-    switches: keys of options; the feature is on if one has a value
+    switches: keys of options; the feature is on if one has a value, and without any it is always on
     is_http_only: whether it is on only where HTTP is served
     feature: its class
     options: its options by their group in the help; this module is imported at each start
@@ -34,6 +34,13 @@ class FeatureRow(msgspec.Struct, frozen=True):
 
 
 FEATURES = (
+    FeatureRow(
+        switches=(),
+        feature="events.feature:EventsFeature",
+        options="events.options:OPTIONS",
+        state="events.state_part:EventsState",
+        doctor="events.doctor:list_checks",
+    ),
     FeatureRow(
         switches=("database", "secret"),
         feature="postgres.feature:PostgresFeature",

@@ -9,7 +9,6 @@ from toolgate.server.config.option import BOTH, NODE, Option
 from toolgate.server.config.plugin_paths import parse_plugin_path, split_plugin_paths
 from toolgate.server.config.transports import HTTP_TRANSPORTS
 from toolgate.server.config.types import (
-    above_zero,
     one_of,
     parse_auth,
     parse_bool,
@@ -347,48 +346,10 @@ _GROUPS: dict[str, tuple[Option, ...]] = {
             "browser", "Chromium for ReadDocs: its path, or none (default: the one in PATH)", metavar="PATH", place=NODE
         ),
     ),
-    "Events": (
-        Option(
-            "event-age",
-            "how long events can be replayed, and an idle poller is remembered (default 24h)",
-            above_zero(limits.parse_duration),
-            86_400,
-            "TIME",
-        ),
-        Option(
-            "event-count",
-            "events stored for each principal; the oldest make room (default 20000)",
-            above_zero(limits.parse_count),
-            20_000,
-            "NUMBER",
-        ),
-        Option(
-            "event-size",
-            "bytes of events stored for each principal, such as 16M; the oldest make room (default 16M)",
-            above_zero(limits.parse_size),
-            16 * 2**20,
-            "SIZE",
-        ),
-        _http(
-            "webhook-age",
-            "longest life of a subscription by webhook, unless its client refreshes it (default 7d)",
-            above_zero(limits.parse_duration),
-            7 * 86_400,
-            "TIME",
-        ),
-        _http(
-            "webhook-count",
-            "subscriptions by webhook for each principal (default 100)",
-            above_zero(limits.parse_count),
-            100,
-            "NUMBER",
-        ),
-    ),
-    "Replicas": (),
 }
 for _row in FEATURES:
     for _group, _options in (resolve_name(f"{ROOM}.{_row.options}") if _row.options else {}).items():
-        _GROUPS[_group] += _options
+        _GROUPS[_group] = (*_GROUPS.get(_group, ()), *_options)
 _NOTES = dict(chain.from_iterable(resolve_name(f"{ROOM}.{row.notes}").items() for row in FEATURES if row.notes))
 OPTION_GROUPS = {
     group: tuple(option.with_note(_NOTES.get(option.name, "")) for option in options)

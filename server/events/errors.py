@@ -7,7 +7,9 @@ which most servers still send.
 from typing import Any
 
 from toolgate.server.protocol.errors import RpcError
+from toolgate.server.protocol.request_meta import PREFIX
 
+EXTENSION = PREFIX + "events"
 CODES = {  # name → number in the late draft, and before
     "NotFound": (-32023, -32011),
     "Forbidden": (-32024, -32012),

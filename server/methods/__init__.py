@@ -3,8 +3,9 @@
 Enter at `build_dispatcher`. `app` imports it; a feature costs one row and one function.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
+from itertools import chain
 from typing import Any
 
 from msgspec.structs import replace
@@ -16,15 +17,14 @@ from toolgate.server.methods.server import Server
 from toolgate.server.protocol import serialization
 from toolgate.server.protocol.dispatcher import Dispatcher, Method
 from toolgate.server.protocol.revisions import Revision
-from toolgate.server.protocol.session import Call
 from toolgate.tools.api.registry import Registry
 from toolgate.tools.api.scopes import READ, WORKFLOW
 from toolgate.tools.api.tool import Tool
 from toolgate.tools.builtin.skills.files import SkillEntries
 
 
-def build_dispatcher(server: Server) -> Dispatcher:
-    """Return the dispatcher of one server."""
+def build_dispatcher(server: Server, added: Sequence[Mapping[str, Method]] = ()) -> Dispatcher:
+    """Return the dispatcher of one server. `added`: the methods of features, by name."""
     published = SkillEntries()
     scopes = ScopeRules(server)
     nothing, read, workflow = fixed_scopes(), fixed_scopes(READ), fixed_scopes(WORKFLOW)
@@ -64,16 +64,11 @@ def build_dispatcher(server: Server) -> Dispatcher:
         "subscriptions/listen": Method(
             partial(subscriptions.listen, server), scopes.subscription, is_stream=True, with_session=False
         ),
-        "events/list": Method(partial(_answer_events, server), read),
-        "events/poll": Method(partial(_answer_events, server), scopes.event),
-        "events/subscribe": Method(partial(_answer_events, server), scopes.event),
-        "events/unsubscribe": Method(partial(_answer_events, server), read),
-        "events/stream": Method(partial(_answer_events, server), scopes.event, is_stream=True),
-        "toolgate/events/test": Method(partial(_answer_events, server), scopes.test_event),
         "skills/list": Method(partial(skills.list_skills, server, published), workflow, with_session=False),
         "skills/get": Method(partial(skills.get_skill, server, published), workflow, with_session=False),
         "resources/directory/read": Method(partial(skills.read_directory, server), scopes.resource, with_session=False),
     }
+    methods = _merge(methods, *added)
     if server.trace is not None:
         methods = {name: replace(row, function=server.trace(row.function)) for name, row in methods.items()}
     server.call_tasks.rerun = partial(tools.rerun_call, server)
@@ -81,7 +76,11 @@ def build_dispatcher(server: Server) -> Dispatcher:
     return Dispatcher(methods, handlers, partial(serialization.finish_answer, identity=server.identity))
 
 
-async def _answer_events(server: Server, call: Call) -> dict[str, Any]:
-    from toolgate.server.methods import events  # start-up: few clients ask for events
-
-    return await events.ANSWERS[call.method](server, call)
+def _merge(*tables: Mapping[str, Method]) -> dict[str, Method]:
+    """Return all rows. Raises ValueError for two methods of one name."""
+    methods: dict[str, Method] = {}
+    for name, row in chain.from_iterable(table.items() for table in tables):
+        if name in methods:
+            raise ValueError(f"there are two methods {name}")
+        methods[name] = row
+    return methods

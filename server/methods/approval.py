@@ -52,7 +52,7 @@ async def require_approval(
     call.decision = "denied"  # until more is known
     verdict, rule = await server.policy.verdict(call.session, tool, arguments)
     if verdict == "denied":
-        await server.events.sources.emit_refusal(call.session.principal, tool.name, rule)
+        await server.on_refusal(call.session.principal, tool.name, rule)
         raise ToolError(_format_denial(tool, rule))
     # invalid arguments need no approval: the tool refuses them itself
     if verdict == "allowed" or rule is None or tool.check_arguments(arguments) is not None:

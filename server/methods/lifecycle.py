@@ -9,7 +9,7 @@ from toolgate.server.methods.server import Server
 from toolgate.server.protocol import serialization
 from toolgate.server.protocol.errors import InvalidParams, InvalidRequest
 from toolgate.server.protocol.message_ids import is_id
-from toolgate.server.protocol.request_meta import EVENTS, TASKS
+from toolgate.server.protocol.request_meta import TASKS
 from toolgate.server.protocol.resource_updates import yield_in_turns
 from toolgate.server.protocol.revisions import SUPPORTED, Revision, negotiate
 from toolgate.server.protocol.session import LEVELS, Call, Session
@@ -18,7 +18,6 @@ log = logging.getLogger("toolgate.session")
 
 EXTENSIONS: dict[str, dict[str, Any]] = {  # extensions beside the core, with their settings
     TASKS: {},
-    EVENTS: {"listChanged": True},
     "io.modelcontextprotocol/skills": {"directoryRead": True},
 }
 FAMILIES = (  # purpose → tools
@@ -55,7 +54,7 @@ async def initialize(server: Server, call: Call) -> dict[str, Any]:
     await session.save()  # stored before the client knows its id
     return {
         "protocolVersion": revision.name,
-        "capabilities": _capabilities(revision),
+        "capabilities": _capabilities(server, revision),
         "serverInfo": server.identity(revision),
         **_instructions(server),
     }
@@ -63,7 +62,8 @@ async def initialize(server: Server, call: Call) -> dict[str, Any]:
 
 def discover(server: Server, call: Call) -> dict[str, Any]:
     """Answer server/discover: what a client of the stateless era may know before its first request."""
-    info = {"supportedVersions": list(SUPPORTED), "capabilities": _capabilities(call.revision), **_instructions(server)}
+    capabilities = _capabilities(server, call.revision)
+    info = {"supportedVersions": list(SUPPORTED), "capabilities": capabilities, **_instructions(server)}
     return serialization.add_cache_hints(info, call.revision, serialization.CACHE_FOR)
 
 
@@ -113,19 +113,20 @@ def cancel_request(session: Session, params: dict[str, Any]) -> None:
         session.cancel(id)
 
 
-def _capabilities(revision: Revision) -> dict[str, Any]:
+def _capabilities(server: Server, revision: Revision) -> dict[str, Any]:
     """Return the capabilities of what is served."""
     declared: dict[str, Any] = {
         "tools": {"listChanged": True},
         "prompts": {"listChanged": True},
         "resources": {"subscribe": True, "listChanged": True},
         "logging": {},
-        "events": {"listChanged": True} if revision.extensions else {},  # most clients look here, not at the extension
+        # most clients look here, not at the extension
+        **{each.name: each.settings if revision.extensions else {} for each in server.capabilities},
     }
     if revision.completions:
         declared["completions"] = {}
     if revision.extensions:
-        declared["extensions"] = EXTENSIONS
+        declared["extensions"] = EXTENSIONS | {each.extension: each.settings for each in server.capabilities}
     return declared
 
 

@@ -12,7 +12,7 @@ from toolgate.server.calls.tasks import tool_of
 from toolgate.server.protocol.dispatcher import NO_SCOPES, ScopesOf
 from toolgate.server.protocol.resource_updates import MAX_SUBSCRIPTIONS
 from toolgate.tools.api.registry import Registry
-from toolgate.tools.api.scopes import READ, WORKFLOW
+from toolgate.tools.api.scopes import READ
 
 
 @cache
@@ -41,20 +41,13 @@ class ScopeRules:
         self._server = server
 
     def tool(self, params: Mapping[str, Any]) -> frozenset[str]:
-        return _of_part(self._server.registry.tools, params.get("name"))
+        return scopes_of(self._server.registry.tools, params.get("name"))
 
     def prompt(self, params: Mapping[str, Any]) -> frozenset[str]:
-        return _of_part(self._server.registry.prompts, params.get("name"))
+        return scopes_of(self._server.registry.prompts, params.get("name"))
 
     def resource(self, params: Mapping[str, Any]) -> frozenset[str]:
         return self._of_uri(params.get("uri"))
-
-    def event(self, params: Mapping[str, Any]) -> frozenset[str]:
-        return _of_part(self._server.registry.events, params.get("name"))
-
-    def test_event(self, params: Mapping[str, Any]) -> frozenset[str]:
-        """Return the scopes of a test event: its arguments are texts that reach the person's other clients."""
-        return self.event(params) | {WORKFLOW}
 
     def task(self, params: Mapping[str, Any]) -> frozenset[str]:
         return self._of_task(params.get("taskId"))
@@ -62,7 +55,7 @@ class ScopeRules:
     def completion(self, params: Mapping[str, Any]) -> frozenset[str]:
         match params.get("ref"):
             case {"type": "ref/prompt", "name": name}:
-                return _of_part(self._server.registry.prompts, name)
+                return scopes_of(self._server.registry.prompts, name)
             case {"type": "ref/resource", "uri": uri}:
                 return self._of_uri(uri)
             case _:
@@ -86,9 +79,10 @@ class ScopeRules:
 
     def _of_task(self, id: object) -> frozenset[str]:
         """Return the scope of the task's tool."""
-        return _of_part(self._server.registry.tools, tool_of(id) if isinstance(id, str) else None)
+        return scopes_of(self._server.registry.tools, tool_of(id) if isinstance(id, str) else None)
 
 
-def _of_part(parts: Mapping[str, Any], name: object) -> frozenset[str]:
+def scopes_of(parts: Mapping[str, Any], name: object) -> frozenset[str]:
+    """Return the scope of the part with this name, or that of listing if there is none."""
     part = parts.get(name) if isinstance(name, str) else None
     return only(part.scope if part is not None else READ)

@@ -4,24 +4,24 @@
 """
 
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 import msgspec
 
 from toolgate.server.auth.scopes import needed_scopes
 from toolgate.server.base.asyncio_tasks import DeadlineTimer
+from toolgate.server.base.hooks import AsyncHook, Hook
 from toolgate.server.calls.client import NoClient
 from toolgate.server.calls.observers import Observers
 from toolgate.server.calls.pending_questions import PendingQuestions
 from toolgate.server.calls.sharing import NoticeSharing, TaskSharing
 from toolgate.server.calls.tasks import CallTasks
-from toolgate.server.events.service import EventService
 from toolgate.server.policy.call_policy import CallPolicy
 from toolgate.server.protocol import serialization
-from toolgate.server.protocol.notifications import Notifications
+from toolgate.server.protocol.notifications import LISTS, Notifications
 from toolgate.server.protocol.resource_updates import ResourceUpdates
 from toolgate.server.protocol.revisions import Revision
 from toolgate.server.protocol.session import Call, Session
@@ -33,12 +33,16 @@ from toolgate.tools.api.registry import Registry
 from toolgate.tools.api.resource import Resource
 from toolgate.tools.workspace.workspace import WorkspaceUnreachableError
 
-Method = Callable[[Call], Any]
+if TYPE_CHECKING:
+    from toolgate.server.policy.rules import Rule
+    from toolgate.server.protocol.dispatcher import Method
+
+Answer = Callable[[Call], Any]
+ListMethods = Callable[["Server"], "Mapping[str, Method]"]  # the methods that a feature adds, by their names
 
 MAX_PRINCIPALS = 1_000  # whose services are held without a call: a server meets any number of people
 MAX_TRIMMED = 8  # services that one call may drop: those that can't be dropped must not cost each call a search
 EVERY_CLIENT = "*"
-KINDS = ("tools", "prompts", "resources", "events")  # the lists that can change
 
 
 class ServicePool:
@@ -143,6 +147,18 @@ class ReadableResources(msgspec.Struct, frozen=True):
     uris: Sequence[str]
 
 
+class Capability(msgspec.Struct, frozen=True):
+    """A capability that a feature adds by an extension of the protocol.
+
+    name: that of the capability, and of the kind of parts whose list can change
+    settings: declared at the extension, and where the revision has extensions at the capability, too
+    """
+
+    name: str
+    extension: str
+    settings: dict[str, Any]
+
+
 class Server(msgspec.Struct, eq=False, dict=True):
     name: str
     version: str
@@ -154,7 +170,6 @@ class Server(msgspec.Struct, eq=False, dict=True):
     seal: Sealer
     services: ServicePool
     call_tasks: CallTasks
-    events: EventService
     policy: CallPolicy = msgspec.field(default_factory=CallPolicy)
     shared_notices: NoticeSharing | None = None  # where other servers answer for this one
     remote_tasks: TaskSharing | None = None
@@ -164,10 +179,13 @@ class Server(msgspec.Struct, eq=False, dict=True):
     streaming: bool = True  # whether progress is sent
     full_structure: bool = False  # structured content also for lean tools
     now: Callable[[], float] = time.time  # the clock by which tokens end, in seconds since the epoch
-    trace: Callable[[Method], Method] | None = None  # wraps each method, if calls are traced
+    trace: Callable[[Answer], Answer] | None = None  # wraps each method, if calls are traced
     note_use: Callable[[str], None] | None = None  # called with the principal at each call
     prepare: Callable[[str], Awaitable[None]] | None = None  # the same, where workspaces are at nodes
     security_schemes: Callable[[str], list[dict[str, Any]]] | None = None  # scope → securitySchemes, with sign-in
+    capabilities: Sequence[Capability] = ()  # beside those of the core
+    on_refusal: "AsyncHook[[str, str, Rule | None]]" = msgspec.field(default_factory=AsyncHook)  # as in `AppHost`
+    on_swap: Hook[[Registry, Registry]] = msgspec.field(default_factory=Hook)
     pages: dict[tuple[str, str, int], msgspec.Raw] = {}
     readable: dict[tuple[frozenset[str] | None, frozenset[str]], ReadableResources] = {}  # by scopes and hidden schemes
     _identities: dict[str, dict[str, Any]] = {}
@@ -191,6 +209,10 @@ class Server(msgspec.Struct, eq=False, dict=True):
             self._needed_scopes = self.registry, needed_scopes(self.registry)
         return self._needed_scopes[1]
 
+    def list_kinds(self) -> tuple[str, ...]:
+        """Return the kinds of lists that can change."""
+        return (*LISTS, *(each.name for each in self.capabilities))
+
     def close_session(self, session: Session) -> None:
         for uri in session.subscribed:
             self.updates.unsubscribe(session, session.principal, uri)
@@ -205,11 +227,11 @@ class Server(msgspec.Struct, eq=False, dict=True):
         """Serve `registry`, and announce the lists that have changed. Calls in flight finish with the old one."""
         before, self.registry = self.registry, registry
         self.pages, self.readable, self._needed_scopes = {}, {}, (None, frozenset())
-        for kind in KINDS:
+        for kind in self.list_kinds():
             new, old = registry.of_kind(kind), before.of_kind(kind)
             if serialization.fingerprint_list(new) != serialization.fingerprint_list(old):
                 self.notifications.announce_list(kind)
-        self.events.follow_registry(before, registry)
+        self.on_swap(before, registry)
         if registry.of_kind("resources") != before.of_kind("resources"):
             self.updates.renew()
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from toolgate.server.base.principal import LOCAL
 from toolgate.server.methods import resources
-from toolgate.server.methods.server import KINDS, Server
+from toolgate.server.methods.server import Server
 from toolgate.server.methods.tasks import find_notified, require_extension
 from toolgate.server.protocol import serialization
 from toolgate.server.protocol.errors import InvalidParams, InvalidRequest
@@ -19,7 +19,7 @@ from toolgate.server.protocol.session import Call
 from toolgate.server.protocol.task import StoredTask
 from toolgate.tools.api.text.uris import parse_scheme
 
-FIELDS = {f"{kind}ListChanged": kind for kind in KINDS}  # the filter's field → the kind of list
+CHANGED = "ListChanged"  # in the filter, after a kind of list
 MAX_LISTENERS = 1_000  # per server; each costs a task
 MAX_OWNED = 100  # per owner, if there are others
 MAX_PERSONAL = 200  # per person through all clients: a person can register more clients
@@ -29,7 +29,7 @@ async def listen(server: Server, call: Call) -> dict[str, Any]:
     """Acknowledge, then notify until the client cancels or the server ends; the result marks an orderly end. What can
     notify of nothing ends at once."""
     principal, owner = call.session.principal, call.session.owner
-    kinds, asked = _read_filter(call)
+    kinds, asked = _read_filter(server, call)
     await server.policy.require_rate(call)
     served = await _find_served(server, call, asked)
     tasks = await _find_tasks(server, call)
@@ -82,8 +82,9 @@ def _make_room(server: Server, principal: str, owner: str) -> None:
         raise InvalidRequest("too many open subscriptions")
 
 
-def _read_filter(call: Call) -> tuple[tuple[str, ...], list[str]]:
+def _read_filter(server: Server, call: Call) -> tuple[tuple[str, ...], list[str]]:
     """Return the filter's list kinds and the URIs of resources."""
+    fields = [kind + CHANGED for kind in server.list_kinds()]
     wanted = call.params.get("notifications")
     if not isinstance(wanted, dict):
         raise InvalidParams("'notifications' must be an object")
@@ -94,10 +95,10 @@ def _read_filter(call: Call) -> tuple[tuple[str, ...], list[str]]:
         raise InvalidRequest(f"more than {MAX_SUBSCRIPTIONS} subscriptions")
     if sum(map(len, uris)) > MAX_URIS:
         raise InvalidRequest(f"more than {MAX_URIS} characters in the URIs of 'resourceSubscriptions'")
-    for name in FIELDS:
+    for name in fields:
         if not isinstance(wanted.get(name, False), (bool, NoneType)):
             raise InvalidParams(f"{name!r} must be true or false")
-    return tuple(name for name in FIELDS if wanted.get(name)), uris
+    return tuple(name for name in fields if wanted.get(name)), uris
 
 
 async def _find_served(server: Server, call: Call, asked: list[str]) -> list[str]:
@@ -133,4 +134,4 @@ def _format_accepted(kinds: tuple[str, ...], uris: frozenset[str], tasks: frozen
 @functools.cache
 def _kinds(names: tuple[str, ...]) -> frozenset[str]:
     """Return one shared set for equal filters."""
-    return frozenset(FIELDS[name] for name in names)
+    return frozenset(name.removesuffix(CHANGED) for name in names)

@@ -1,19 +1,19 @@
-"""Read a principal's tasks, plans, callbacks and subscriptions for the first page, and stop them.
+"""Read a principal's tasks, plans and callbacks for the first page, and stop them.
 
 Every id is looked up among the principal's own objects only.
 """
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from toolgate.server.calls.display import AnsiStripper, strip_ansi
-from toolgate.server.events.overview import EventOverview, ShownSubscription
 from toolgate.server.methods.server import Server
 from toolgate.server.overview.health import PartHealth, ServerHealth
+from toolgate.server.overview.page_part import PagePart, PartRows
 from toolgate.server.protocol.session import Session
 from toolgate.server.state.rows import plans
 from toolgate.server.state.rows.callback_timer import CallbackTimer
@@ -38,7 +38,6 @@ MAX_ENDED = 20  # commands shown that have ended; those that run are all shown, 
 MAX_FOLLOWED = 20  # running commands whose output is sent as it comes; that of others comes with the next update
 MAX_TASKS = 30  # tasks shown, open first
 MAX_STEPS = 20  # steps shown of each
-MAX_SUBSCRIPTIONS = 20  # subscriptions, streams and polls shown, failing ones first
 MAX_LINES = 50  # entries of the audit log
 AUDIT_CACHE_TIME = 3.0  # seconds that entries are cached: reading them costs more than the rest of the page
 TAIL = 2_000  # bytes of each background task's output in the page itself
@@ -95,7 +94,7 @@ class ShownCallback(msgspec.Struct, frozen=True):
 
 class Activity(msgspec.Struct, frozen=True):
     """What a principal has at one moment. `runs_fault` is a sentence: why there are no runs, if they can't be read.
-    `more_runs`, `more_tasks` and `more_subscriptions` count those left out."""
+    `more_runs` and `more_tasks` count those left out. `added`: the rows of parts that features add, by their names."""
 
     calls: list[RecentCall]
     runs: list[ShownRun] = msgspec.field(default_factory=list[ShownRun])
@@ -105,8 +104,7 @@ class Activity(msgspec.Struct, frozen=True):
     more_tasks: int = 0
     plans: list[ShownPlan] = msgspec.field(default_factory=list[ShownPlan])
     callbacks: list[ShownCallback] = msgspec.field(default_factory=list[ShownCallback])
-    subscriptions: list[ShownSubscription] = msgspec.field(default_factory=list[ShownSubscription])
-    more_subscriptions: int = 0
+    added: Mapping[str, PartRows] = {}
 
     @property
     def running_count(self) -> int:
@@ -119,20 +117,23 @@ class Activity(msgspec.Struct, frozen=True):
 
     @property
     def clients(self) -> set[str]:
-        """The clients that calls, plans and subscriptions name."""
-        rights = (each.right for each in self.subscriptions)
-        named = {right[1] for right in rights if right and not isinstance(right, str)}
-        return named | {each.client for each in self.calls} | {each.client for each in self.plans}
+        """The clients that calls, plans and added parts name."""
+        named = {each.client for each in self.calls} | {each.client for each in self.plans}
+        return named.union(*(part.clients for part in self.added.values()))
 
     @property
     def grants(self) -> set[str]:
-        """The grants that subscriptions depend on; each leads to a client."""
-        return {each.right for each in self.subscriptions if each.right and isinstance(each.right, str)}
+        """The grants that added parts name; each leads to a client."""
+        return set[str]().union(*(part.grants for part in self.added.values()))
 
 
 class Dashboard:
-    """Read and act for one principal. `own_entries` is None if calls are not recorded. `parts` are
-    what this server uses elsewhere."""
+    """Read and act for one principal.
+
+    own_entries: None if calls are not recorded
+    parts: what this server uses elsewhere
+    page_parts: what features add to the page
+    """
 
     def __init__(
         self,
@@ -143,9 +144,10 @@ class Dashboard:
         recent_calls: RecentCalls,
         own_entries: EntryReader | None,
         parts: Sequence[Callable[[], PartHealth]] = (),
+        page_parts: Sequence[PagePart] = (),
     ) -> None:
         self.recent_calls = recent_calls
-        self.events = EventOverview(server.events, lambda: server.registry.events)
+        self.page_parts = page_parts
         self._server = server
         self._store = store
         self._clock = clock
@@ -183,7 +185,6 @@ class Dashboard:
             runs_fault = UNREACHABLE
         except ToolError as error:
             runs_fault = f"They can’t be shown now: {error.text}."
-        subscriptions = await self.events.read(principal)
         return Activity(
             calls=self.recent_calls.newest(principal),
             runs=runs,
@@ -193,8 +194,7 @@ class Dashboard:
             more_tasks=all_tasks - len(tasks),
             plans=[plan async for plan in self._plans(principal, sessions)],
             callbacks=callbacks,
-            subscriptions=subscriptions[:MAX_SUBSCRIPTIONS],
-            more_subscriptions=max(0, len(subscriptions) - MAX_SUBSCRIPTIONS),
+            added={part.name: await part.read(principal) for part in self.page_parts},
         )
 
     async def audit_entries(self, principal: str) -> list[EntryData]:

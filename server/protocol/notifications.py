@@ -17,7 +17,7 @@ from toolgate.server.protocol.resource_updates import NotificationThrottle
 from toolgate.server.protocol.session import LEVELS, Channel, Session
 from toolgate.server.protocol.task import StoredTask
 
-EXTENSION_LIST = "events"  # the kind of list whose changes are told to subscriptions alone: SEP-3415 has no sessions
+LISTS = ("tools", "prompts", "resources")  # whose changes sessions are told, too; those of extensions are not
 
 
 class OpenSubscription(msgspec.Struct, eq=False):
@@ -65,7 +65,7 @@ class Notifications:
     def announce_list(self, kind: str, principal: str | None = None) -> None:
         """Announce a changed list to all subscribers, or to those of one principal."""
         method = f"notifications/{kind}/list_changed"
-        for session in self.sessions if kind != EXTENSION_LIST else ():
+        for session in self.sessions if kind in LISTS else ():
             if session.ready and session.channel is not None and principal in (None, session.principal):
                 session.channel.send(Notification(method))
         for listener in self.subscriptions:

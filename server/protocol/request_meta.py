@@ -17,7 +17,6 @@ LOG_LEVEL = PREFIX + "logLevel"
 SERVER = PREFIX + "serverInfo"
 SUBSCRIPTION = PREFIX + "subscriptionId"
 TASKS = PREFIX + "tasks"  # an extension
-EVENTS = PREFIX + "events"  # an extension
 
 
 def is_stateless(meta: dict[str, Any]) -> bool:

@@ -93,6 +93,7 @@ ORDER = (
     "server/cli/doctor",
     "server/cli",
     "server/features",
+    "server/features/events",
     "server/features/postgres/database_url.py",
     "server/features/postgres/database",
     "server/features/postgres",

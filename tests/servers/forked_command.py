@@ -42,7 +42,7 @@ KNOWN = (  # what most servers and commands import
     "toolgate.server.cli.serve",
     "toolgate.server.client_config.jsonc",
     "toolgate.server.client_config.toml_table",
-    "toolgate.server.methods.events",
+    "toolgate.server.features.events.methods",
     "toolgate.server.plugins.reload",
     "toolgate.server.policy.nonces",
     "toolgate.server.state.migrate",

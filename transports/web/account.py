@@ -11,12 +11,12 @@ from toolgate.server.auth.login.accounts import Person, SignInError
 from toolgate.server.auth.login.methods import REFUSED, THROTTLED
 from toolgate.server.auth.login.throttle import ThrottledError
 from toolgate.server.auth.scopes import OFFLINE
+from toolgate.server.overview.page_part import ALREADY_ENDED
 from toolgate.server.policy.sign_in_methods import PASSWORD
 from toolgate.server.state.rows.people import BUILT_IN
 from toolgate.transports.web.consent import describe_scope
 from toolgate.transports.web.http import read_form, with_headers
 from toolgate.transports.web.page_context import (
-    ALREADY_ENDED,
     APPROVAL_ENDED,
     NO_ACTION,
     REVOKED,

@@ -10,6 +10,7 @@ import msgspec
 
 from toolgate.server.calls.pending_questions import GONE, PendingQuestions, QuestionView
 from toolgate.server.overview.dashboard import Dashboard
+from toolgate.server.overview.page_part import ActionResult
 from toolgate.transports.web import elicitation_form
 
 if TYPE_CHECKING:
@@ -23,13 +24,6 @@ REMEMBERED = {
 }
 CALL_ENDED = "The call that asked has ended meanwhile."
 TRIES, PAUSE = 100, 0.1  # seconds in all as long as a tab at another replica may take to decide
-
-
-class ActionResult(msgspec.Struct, frozen=True):
-    """What a form did, in a sentence for the person."""
-
-    text: str
-    status: int = 200
 
 
 class Decisions:

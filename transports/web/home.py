@@ -3,6 +3,7 @@
 All of it works without a script; with one, home_events.py sends updates.
 """
 
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
@@ -14,17 +15,16 @@ from starlette.responses import Response
 
 from toolgate.server import VERSION
 from toolgate.server.calls.pending_questions import PendingQuestions, QuestionView
-from toolgate.server.events.overview import NotDeliveredError
 from toolgate.server.overview.dashboard import Dashboard, RunsUnreachableError
 from toolgate.server.overview.health import ServerHealth
+from toolgate.server.overview.page_part import ALREADY_ENDED, ActionResult
 from toolgate.server.protocol.session import short_hash
 from toolgate.transports.http.sessions.session import HttpSession
 from toolgate.transports.http.sessions.sessions import Sessions
 from toolgate.transports.web import elicitation_form
-from toolgate.transports.web.decisions import ActionResult, Decisions
+from toolgate.transports.web.decisions import Decisions
 from toolgate.transports.web.http import Handle, WebEndpoint, accepts, json_response, read_form, with_headers
 from toolgate.transports.web.page_context import (
-    ALREADY_ENDED,
     ANONYMOUS,
     APPROVAL_ENDED,
     NO_ACTION,
@@ -49,7 +49,6 @@ PARTS = (
     "sessions",
     "tasks",
     "callbacks",
-    "subscriptions",
     "apps",
     "approvals",
 )  # macros of home_parts.html
@@ -65,7 +64,6 @@ SANDBOXES = {  # the level of the sandbox, for people
     "uid": "Commands run as a separate system user for each person.",
     "none": "There is no sandbox: commands have all the server’s permissions.",
 }
-SUBSCRIPTION_ENDED = "The subscription was ended. The app can subscribe again until you revoke its access."
 NOT_ENDED = "Some processes can’t be stopped: they run as another user."
 
 log = logging.getLogger("toolgate.http")
@@ -135,9 +133,9 @@ class HomePage:
             "session": partial(self._allow, "session"),
             "always": partial(self._allow, "always"),
             "forget": self._forget_approval,
-            "unsubscribe": self._unsubscribe,
-            "test": self._send_test,
         }
+        for added in dashboard.page_parts:
+            self._actions |= {name: partial(_act_on_part, act) for name, act in added.actions.items()}
 
     def routes(self) -> Iterator[tuple[str, WebEndpoint]]:
         """Yield each path with its endpoint."""
@@ -175,7 +173,7 @@ class HomePage:
         named = {each.session.client for _, _, each in shown} | {each.client for each in questions}
         named |= {each.client for each in approvals}
         names, clients = await self._find_names(grants, going.grants, named | going.clients)
-        kept = going.tasks or going.plans or going.callbacks or going.subscriptions
+        kept = going.tasks or going.plans or going.callbacks or any(added.rows for added in going.added.values())
         active = bool(going.calls or going.runs or kept or questions)
         return {
             "csrf": csrf,
@@ -194,6 +192,20 @@ class HomePage:
             "clients": clients,
         }
 
+    def render_part(self, name: str, values: Any) -> str:
+        """Return the HTML of one part of the page."""
+        added = next((part for part in self.dashboard.page_parts if part.name == name), None)
+        pages = self.context.pages
+        return pages.render_part("home_parts", name, values) if added is None else pages.render_added(added, values)
+
+    def list_parts(self) -> list[str]:
+        """Return the names of the parts that show a person's work."""
+        return [*PARTS, *(part.name for part in self.dashboard.page_parts)]
+
+    def _render_added(self, values: Any) -> list[tuple[str, str, str]]:
+        """Return the name, title and HTML of each part that a feature adds."""
+        return [(part.name, part.title, self.render_part(part.name, values)) for part in self.dashboard.page_parts]
+
     async def _find_names(
         self, known: "Sequence[GrantSummary]", grants: Collection[str], clients: Collection[str]
     ) -> tuple[dict[str, str], dict[str, str]]:
@@ -208,27 +220,25 @@ class HomePage:
         return names | more_names, by_grant | more_clients
 
     async def watch(self, principal: str, notify: Callable[[], None]) -> None:
-        """Call `notify` whenever a call, a question or a subscription changes, until cancelled."""
-        leave = self.dashboard.recent_calls.watch(principal, notify)
-        leave_events = self.dashboard.events.watch(principal, notify)
-        try:
+        """Call `notify` whenever a call, a question or an added part changes, until cancelled."""
+        with contextlib.ExitStack() as watches:
+            watches.callback(self.dashboard.recent_calls.watch(principal, notify))
+            for part in self.dashboard.page_parts:
+                watches.callback(part.watch(principal, notify))
             with self._questions.follow(principal) as changes:
                 async for _ in changes:
                     notify()
-        finally:
-            leave()
-            leave_events()
 
     async def _page(self, request: Request, result: ActionResult | None = None) -> Response:
         if not accepts(request, "text/html"):
             return json_response(self._describe_server(), 200, VARY_ACCEPT | NO_STORE)
         visitor = await self.identify_visitor(request)
-        shown: dict[str, Any] = {"signed": visitor is not None, "person": None}
+        shown: dict[str, Any] = {"signed": visitor is not None, "person": None, "added": []}
         cookies: list[tuple[str, str]] = []
         if visitor is not None:
             csrf, cookies = self.context.csrf_token(request, visitor, *PAGE)
             it = await self.part_values(visitor, csrf)
-            shown |= {"it": it, "person": visitor.person, "visitor": tab_group(csrf)}
+            shown |= {"it": it, "person": visitor.person, "visitor": tab_group(csrf), "added": self._render_added(it)}
             shown |= await self._audit_values(principal_of(visitor), it["names"])
             shown |= {"sign_out": self.context.csrf_token(request, visitor, "logout", "")[0] if visitor.key else ""}
         page = self.context.pages.render(
@@ -330,20 +340,6 @@ class HomePage:
         is_ended = await self.dashboard.end_approval(principal_of(visitor), id)
         return ActionResult(APPROVAL_ENDED) if is_ended else ActionResult(ALREADY_ENDED, 404)
 
-    async def _unsubscribe(self, visitor: Visitor, id: str, _fields: Mapping[str, str]) -> ActionResult:
-        is_ended = await self.dashboard.events.end(principal_of(visitor), id)
-        return ActionResult(SUBSCRIPTION_ENDED) if is_ended else ActionResult(ALREADY_ENDED, 404)
-
-    async def _send_test(self, visitor: Visitor, id: str, _fields: Mapping[str, str]) -> ActionResult:
-        try:
-            is_delivered = await self.dashboard.events.send_test(principal_of(visitor), id)
-        except KeyError:
-            return ActionResult(ALREADY_ENDED, 404)
-        except NotDeliveredError as error:
-            after = "It is not sent again." if error.is_final else "It is sent again later."
-            return ActionResult(f"The test event was not delivered: {error}. {after}", 409)
-        return ActionResult("The test event was delivered." if is_delivered else "The test event was sent.")
-
     def _sessions_of(self, principal: str) -> Iterator[tuple[str, Sessions, HttpSession]]:
         for transport, sessions in self._sessions.items():
             for held in sessions.of_person(principal):
@@ -351,6 +347,12 @@ class HomePage:
 
     async def _static_file(self, name: str, _request: Request) -> Response:
         return self.context.pages.static_file(name)
+
+
+async def _act_on_part(
+    act: Callable[[str, str], Awaitable[ActionResult]], visitor: Visitor, id: str, _fields: Mapping[str, str]
+) -> ActionResult:
+    return await act(principal_of(visitor), id)
 
 
 def _form_fields(question: QuestionView) -> list[elicitation_form.FormField] | None:

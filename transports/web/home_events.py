@@ -24,7 +24,7 @@ from toolgate.server.overview.dashboard import CHUNK
 from toolgate.server.state.store import StateError
 from toolgate.transports.http.requests.asgi import Receive, Scope, Send, refuse
 from toolgate.transports.http.stream_response import HEADERS, OPEN
-from toolgate.transports.web.home import PAGE, PARTS, SERVER_PARTS, HomePage
+from toolgate.transports.web.home import PAGE, SERVER_PARTS, HomePage
 from toolgate.transports.web.http import BadFormError
 from toolgate.transports.web.page_context import FORM_TIME, Visitor, principal_of
 
@@ -182,8 +182,8 @@ class HomeCache:
     async def _update(self) -> None:
         values = await self._home.part_values(self._visitor, self._csrf_mark, is_live=True)
         parts: dict[str, str] = {}
-        for name in PARTS:
-            parts[name] = self._home.context.pages.render_part("home_parts", name, values)
+        for name in self._home.list_parts():
+            parts[name] = self._home.render_part(name, values)
             await asyncio.sleep(0)  # let other tasks run between two parts
         self.parts = parts
         self.followed = [shown.run.id for shown in values["going"].runs if shown.is_followed]

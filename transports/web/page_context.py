@@ -28,7 +28,6 @@ STALE = "This page is no longer current, so nothing was done. Please try again."
 NO_ACTION = "The form named no action, so nothing was done. Reload this page and try again."
 REVOKED = "Access was revoked. The app’s tokens no longer work."
 APPROVAL_ENDED = "You will be asked again."
-ALREADY_ENDED = "It has already ended."
 NO_COOKIE = "This page needs a cookie, but your browser sent none, so nothing was done. Allow cookies and try again."
 
 

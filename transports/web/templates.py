@@ -10,6 +10,7 @@ from starlette.responses import Response
 
 from toolgate.server.auth.scopes import name_scope
 from toolgate.server.base.text import escape_invisible, format_size
+from toolgate.server.overview.page_part import PagePart
 
 FOLDER = Path(__file__).with_name("pages")
 STYLE = "pages.css"
@@ -49,6 +50,7 @@ class PageTemplates:
         self._base = base
         self._server = server
         self._has_account_page = has_account_page
+        self._added: dict[str, Any] = {}  # templates of added parts, by their names
 
     def render(self, name: str, status: int = 200, *, isolated: bool = True, **values: Any) -> Response:
         """Return a page; `isolated` unless it belongs to a client's question."""
@@ -63,6 +65,12 @@ class PageTemplates:
     def render_part(self, name: str, part: str, it: Any) -> str:
         """Return what a macro of a template makes of `it`."""
         return str(getattr(self._templates.get_template(f"{name}.html").module, part)(it))
+
+    def render_added(self, added: PagePart, it: Any) -> str:
+        """Return what the macro of an added part makes of `it`."""
+        if added.name not in self._added:
+            self._added[added.name] = self._templates.from_string(added.template.read_text("utf-8"))
+        return str(getattr(self._added[added.name].module, added.name)(it))
 
     def static_file(self, name: str) -> Response:
         """Return one of FILES."""

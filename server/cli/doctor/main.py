@@ -20,7 +20,6 @@ from toolgate.server.cli.doctor import (
     state,
     state_files,
     tools,
-    webhooks,
 )
 from toolgate.server.cli.doctor.report import CheckFinding, CheckRow, DoctorPart, run_checks
 from toolgate.server.cli.terminal.style import choose_style
@@ -83,7 +82,6 @@ MACHINE_CHECKS: dict[str, Callable[[Config], Awaitable[CheckFinding]]] = {
     "state database": state.database,
     "signing key": state.signing_key,
     "audit": state.audit,
-    "webhooks": webhooks.endpoints,
     "clock": machine.clock,
     "disk space": machine.disk,
     "memory": machine.memory,

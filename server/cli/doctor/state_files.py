@@ -12,17 +12,15 @@ from itertools import islice
 from pathlib import Path
 
 from toolgate.server.app.features import list_state_parts
-from toolgate.server.app.state_part import HEALS, StateDamage, read_file
+from toolgate.server.app.state_part import HEALS, StateDamage, list_folder, read_file
 from toolgate.server.cli.doctor.report import CheckError, CheckFinding, CheckNote, CheckSkippedError
 from toolgate.server.config.load import Config
-from toolgate.server.events.gap_notes import FOLDER, read_notes
 from toolgate.server.state.keys import check as key_check
 from toolgate.tools.api.text.json_text import decode_json
 from toolgate.tools.workspace.files.state_file import open_regular, read_regular
 from toolgate.tools.workspace.output.run_record import Run
 from toolgate.tools.workspace.output.spool import LAST_ID, MAX_TASK, SHARED
 
-GONE_GAP = "the next start removes it: events are lost, and it is not known whose"
 LISTED_LOST = "the server lists its run as lost, and its output can still be read"
 SHOWN = 3  # findings in a line
 MOST = 1_000  # findings that are counted
@@ -40,7 +38,7 @@ def _check(state: Path) -> CheckFinding:
         raise CheckSkippedError("none yet")
     found = list(islice(find_damage(state), MOST))
     if not found:
-        people = len(_list(state / "spool"))
+        people = len(list_folder(state / "spool"))
         limited = f"; of {people:,} people, the commands of {MOST_PEOPLE:,} were looked at"
         return "each can be read" + (limited if people > MOST_PEOPLE else "")
     found.sort(key=lambda damage: damage.heals)  # first what needs a hand
@@ -56,18 +54,16 @@ def find_damage(state: Path) -> Iterator[StateDamage]:
     """Yield the damaged files of a state folder. It opens no file that is not one, and waits for nothing."""
     yield from _find_keys(state / "keys")
     for folder in ("flags", "uses", "processes"):
-        for path in _list(state / folder):
+        for path in list_folder(state / folder):
             yield from _probe(path)
-    for path in _list(state / "audit"):
+    for path in list_folder(state / "audit"):
         yield from _probe(path, "the server can't write the audit log: " + key_check.OTHERS["audit"], heals=False)
     for path in state.glob("state.db.before-*"):
         yield from _probe(path, "remove it: it is the copy from before an upgrade", heals=False)
-    for path in _list(state / FOLDER):
-        yield from read_file(path, partial(read_notes, path), GONE_GAP)
     yield from _find_single(state)
     for part in list_state_parts():
         yield from part.find_damage(state)
-    for spool in _list(state / "spool")[:MOST_PEOPLE]:
+    for spool in list_folder(state / "spool")[:MOST_PEOPLE]:
         if spool.is_dir() and not spool.is_symlink():
             yield from _find_runs(spool)
 
@@ -78,7 +74,7 @@ def _find_keys(folder: Path) -> Iterator[StateDamage]:
         for file, problem in key_check.find_damage(folder, name):
             problem = problem.removeprefix(f"{file}").removeprefix(":").removeprefix(" is").strip()
             yield StateDamage(file, problem, key_check.describe_remedy(name), name in key_check.REMADE)
-    for file in _list(folder):
+    for file in list_folder(folder):
         if file.name.partition(".before-")[0] not in names:
             yield from _probe(file, "restore keys/ from a backup, or remove it", heals=False)
     yield from _find_token(folder / "metrics")
@@ -110,7 +106,7 @@ def _find_runs(spool: Path) -> Iterator[StateDamage]:
     for kind in SHARED:
         for shared in spool.glob(f"*{kind}"):
             yield from _probe(shared)
-    for run in _list(spool):
+    for run in list_folder(spool):
         if run.name.isdecimal() and run.is_dir() and not run.is_symlink():
             record = run / "task.json"
             yield from read_file(record, partial(_decode_run, record), LISTED_LOST)
@@ -132,11 +128,3 @@ def _read_count(path: Path) -> Iterator[StateDamage]:
 def _probe(path: Path, remedy: str = HEALS, *, heals: bool = True) -> Iterator[StateDamage]:
     """Yield the damage of a file that can't be opened."""
     yield from read_file(path, lambda: os.close(open_regular(path, os.O_RDONLY)), remedy, heals=heals)
-
-
-def _list(folder: Path) -> list[Path]:
-    """Return what is in a folder, but for drafts. A folder that can't be read has nothing."""
-    try:
-        return sorted(folder / name for name in os.listdir(folder) if not name.startswith("."))
-    except OSError:
-        return []

@@ -2,7 +2,7 @@
 
 import contextlib
 import logging
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from functools import partial
 
 from toolgate.server.app.host import AppHost, Job
@@ -61,7 +61,7 @@ class ReplicasFeature:
     async def run(self, host: AppHost) -> AsyncGenerator[None]:
         share_engine_health(self._get_bus(host), host.search().load().health)
         processes = self._get_processes(host)
-        processes.on_living = partial(_tell_all, host.on_replicas_changed)
+        processes.on_living = host.on_replicas_changed
         host.jobs.append(Job(partial(processes.follow, host.resume_dead), FOLLOW_AFTER))
         yield
 
@@ -88,7 +88,7 @@ class ReplicasFeature:
 
     def _create_questions(self, host: AppHost) -> SharedQuestions:
         recent_names = self._get_processes(host).recent_names
-        return SharedQuestions(self._get_bus(host), recent_names, host.events().sources.emit_answer)
+        return SharedQuestions(self._get_bus(host), recent_names, host.on_answer)
 
     def _create_remote_tasks(self, host: AppHost) -> RemoteTasks:
         return RemoteTasks(self._get_bus(host), host.call_tasks(), host.notifications())
@@ -105,8 +105,3 @@ def _end_process() -> None:
     """End at once, and change nothing any more: another server may have taken over this one's work."""
     log.critical("this server ends: another one found it dead, and may have taken over its work")
     run_loop.exit_now(1)
-
-
-def _tell_all(listeners: list[Callable[[frozenset[str]], None]], names: frozenset[str]) -> None:
-    for listener in listeners:
-        listener(names)

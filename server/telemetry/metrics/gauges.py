@@ -7,7 +7,7 @@ else from outside.
 
 import platform
 from collections.abc import Callable, Iterable, Mapping, Sized
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
@@ -17,9 +17,6 @@ from toolgate.server.workspaces.workspaces import Workspaces
 from toolgate.tools.pages.page_reader import PageReader
 from toolgate.tools.search.health import STATES
 from toolgate.tools.search.search import Search
-
-if TYPE_CHECKING:
-    from toolgate.server.events.subscriptions import EventSubscriptions  # start-up: most servers have no webhooks
 
 Values = Iterable[tuple[tuple[str, ...], float]]
 Key = TypeVar("Key", bound=str | int)
@@ -90,38 +87,6 @@ def server_rows(
     ]
 
 
-def webhook_rows(subscriptions: "EventSubscriptions") -> list[MetricRow]:
-    """Return the rows of events by webhook."""
-    queue, verifier = subscriptions.queue, subscriptions.verifier
-    counters = queue.counters
-    return [
-        gauge("toolgate_webhook_subscriptions", "Subscriptions by webhook.", lambda: [((), len(subscriptions))]),
-        gauge(
-            "toolgate_webhook_subscriptions_waiting",
-            "Subscriptions with a delivery that is not acknowledged.",
-            lambda: [((), queue.pending)],
-        ),
-        counter(
-            "toolgate_webhook_deliveries",
-            "Deliveries that ended.",
-            lambda: [(("acknowledged",), counters.delivered), (("refused",), counters.abandoned)],
-            "result",
-        ),
-        counter("toolgate_webhook_failures", "Failed attempts.", lambda: _by_key(counters.failures), "reason"),
-        counter(
-            "toolgate_webhook_lag_seconds",
-            "Time from events to their acknowledgement, summed up.",
-            lambda: [((), counters.lag)],
-        ),
-        counter(
-            "toolgate_webhook_challenges",
-            "Challenges of endpoints.",
-            lambda: [(("verified",), verifier.verified), *_by_key(verifier.failures)],
-            "result",
-        ),
-    ]
-
-
 def http_rows(http: HttpGauges) -> list[MetricRow]:
     """Return the rows that only HTTP has."""
     by = "transport"
@@ -143,13 +108,13 @@ def http_rows(http: HttpGauges) -> list[MetricRow]:
             "HTTP requests being answered, with open streams.",
             lambda: [((), http.running())],
         ),
-        counter("toolgate_http_responses", "HTTP responses.", lambda: _by_key(http.responses), "status"),
+        counter("toolgate_http_responses", "HTTP responses.", lambda: by_key(http.responses), "status"),
         counter("toolgate_sign_ins", "Sign-ins.", lambda: http.sign_ins.items(), "way", "result"),
         counter("toolgate_tokens_issued", "Issued access tokens.", lambda: [((), http.issued_tokens())]),
         counter(
             "toolgate_tokens_refused",
             "Requests with a missing or refused token.",
-            lambda: _by_key(http.refused_tokens),
+            lambda: by_key(http.refused_tokens),
             "reason",
         ),
     ]
@@ -193,5 +158,6 @@ def _call_each(counts: Mapping[str, Callable[[], int]]) -> Values:
     return [((name,), count()) for name, count in counts.items()]
 
 
-def _by_key(counts: Mapping[Key, int]) -> Values:
+def by_key(counts: Mapping[Key, int]) -> Values:
+    """Return each count with its key as the value of the one label."""
     return [((str(key),), count) for key, count in counts.items()]

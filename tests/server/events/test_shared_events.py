@@ -6,6 +6,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 from tests.clients.raw_client import PATIENCE
+from tests.server.events.event_service import events_of
 from tests.server.events.test_streams import active, next_name, stream
 from tests.server.events.test_subscriptions import NEVER, FakeSender, Post, create, subscribe, unsubscribe
 from tests.server.features.replicas.bus.conftest import shared_redis as shared_redis
@@ -23,7 +24,7 @@ class Replica:
     def __init__(self, here: Inside, bus: Bus) -> None:
         self.here = here
         self.sender = FakeSender()
-        self.events = here.app.host.events()
+        self.events = events_of(here.app)
         self.events.open_webhooks(self.sender, self._find_valid, None, NEVER)
         self.events.log.start()
         self.shared = self.events.share(bus)

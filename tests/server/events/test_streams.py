@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from tests.clients.raw_client import PATIENCE, STATELESS
+from tests.server.events.event_service import events_of
 from tests.servers.http_in_process import Exchange, Inside, inside, named
 from toolgate.server.auth.scopes import READ, WORKFLOW
 from toolgate.server.events.streams import MAX_OWN_STREAMS
-from toolgate.server.methods.scopes import ScopeRules
+from toolgate.server.features.events.method_rows import list_methods
 from toolgate.server.state.event_rows import EventFilter
 from toolgate.tools.api.registry import Registry
 from toolgate.tools.builtin import events as types
@@ -25,7 +26,7 @@ META = {f"{PREFIX}protocolVersion": STATELESS, f"{PREFIX}clientCapabilities": {}
 def run(body: Callable[[Inside], Coroutine[Any, Any, None]], folder: Path) -> None:
     async def main() -> None:
         async with inside(folder) as here:
-            here.app.host.events().log.start()
+            events_of(here.app).log.start()
             await body(here)
 
     asyncio.run(asyncio.wait_for(main(), 2 * PATIENCE))
@@ -48,7 +49,7 @@ async def active(opened: Exchange) -> dict[str, Any]:
 
 async def happen(here: Inside, who: str, name: str) -> None:
     payload = types.TodoChangePayload(1, name, "created", None, completed=False, open_steps=0)
-    await here.app.host.events().log.emit(named(who), types.todo_changed, payload)
+    await events_of(here.app).log.emit(named(who), types.todo_changed, payload)
 
 
 async def next_name(opened: Exchange) -> str:
@@ -67,7 +68,7 @@ def test_each_principal_gets_its_own_events_alone(tmp_path: Path) -> None:
         for who, each in opened.items():
             assert await next_name(each) == f"of {who}"
             await each.hang_up()
-        assert len(here.app.host.events().streams) == 0
+        assert len(events_of(here.app).streams) == 0
 
     run(body, tmp_path)
 
@@ -88,10 +89,10 @@ def test_a_stream_ends_when_its_reader_leaves(tmp_path: Path, has_session: bool)
         session = await here.session(x_user="ada") if has_session else None
         opened = stream(here, "ada", session=session)
         await active(opened)
-        assert len(here.app.host.events().streams) == 1
+        assert len(events_of(here.app).streams) == 1
         await opened.hang_up()
         async with asyncio.timeout(PATIENCE):
-            while len(here.app.host.events().streams) or len(here.streamable.running):
+            while len(events_of(here.app).streams) or len(here.streamable.running):
                 await asyncio.sleep(0)
 
     run(body, tmp_path)
@@ -117,8 +118,8 @@ def test_a_revoked_grant_ends_its_streams_and_says_so(tmp_path: Path) -> None:
         mine, other = stream(here, "ada"), stream(here, "bob")
         await active(mine)
         await active(other)
-        assert set(here.app.host.events().rights()) == {("ada", "client"), ("bob", "client")}
-        await here.app.host.events().terminate_rights({("ada", "client")})
+        assert set(events_of(here.app).rights()) == {("ada", "client"), ("bob", "client")}
+        await events_of(here.app).terminate_rights({("ada", "client")})
         *_, terminated, result = await mine.messages()
         assert terminated["method"] == "notifications/events/terminated"
         assert terminated["params"]["error"]["code"] == -32012
@@ -132,7 +133,7 @@ def test_a_revoked_grant_ends_its_streams_and_says_so(tmp_path: Path) -> None:
 
 def test_an_answer_on_the_page_is_stored_for_its_principal_before_the_page_says_so(tmp_path: Path) -> None:
     async def body(here: Inside) -> None:
-        log, questions = here.app.host.events().log, here.app.host.server().questions
+        log, questions = events_of(here.app).log, here.app.host.server().questions
         filters = [EventFilter(named(who), "question.answered", "{}") for who in ("ada", "bob")]
         begin = [(await log.read_page(each, None, 1)).position for each in filters]
         asked = questions.find_or_add(named("ada"), "call", "q", tool="Bash", client="c", message="?", schema={})
@@ -146,10 +147,13 @@ def test_an_answer_on_the_page_is_stored_for_its_principal_before_the_page_says_
 
 
 def test_a_type_needs_the_scope_of_what_it_tells_about() -> None:
-    rules = ScopeRules(SimpleNamespace(registry=Registry(types.EVENTS)))
-    assert rules.event({"name": "callback.fired"}) == {WORKFLOW}
-    assert rules.event({"name": "command.ended"}) == {READ}
-    assert rules.event({"name": "no.such"}) == {READ}
+    server: Any = SimpleNamespace(registry=Registry(types.EVENTS))
+    rows = list_methods(lambda: server, server)
+    polled, tested = rows["events/poll"].scopes, rows["toolgate/events/test"].scopes
+    assert polled({"name": "callback.fired"}) == {WORKFLOW}
+    assert polled({"name": "command.ended"}) == {READ}
+    assert polled({"name": "no.such"}) == {READ}
+    assert tested({"name": "command.ended"}) == {READ, WORKFLOW}
 
 
 @pytest.mark.soak  # 12 s: each event is written to disk

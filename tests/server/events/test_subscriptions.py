@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.clients.raw_client import PATIENCE, STATELESS
+from tests.server.events.event_service import events_of
 from tests.servers.http_in_process import Exchange, Inside, inside, named
 from toolgate.server.base.principal import GrantKey
 from toolgate.server.events.outbox import CONTROL_TRIES
@@ -100,19 +101,19 @@ def run(
     async def main() -> None:
         async with inside(folder) as here:
             sender = FakeSender()
-            here.app.host.events().open_webhooks(sender, find_valid, limits, schedule)
-            here.app.host.events().log.start()
-            assert here.app.host.events().subscriptions is not None
-            await here.app.host.events().subscriptions.start()
+            events_of(here.app).open_webhooks(sender, find_valid, limits, schedule)
+            events_of(here.app).log.start()
+            assert events_of(here.app).subscriptions is not None
+            await events_of(here.app).subscriptions.start()
             await body(here, sender)
-            await here.app.host.events().subscriptions.close()
+            await events_of(here.app).subscriptions.close()
 
     asyncio.run(asyncio.wait_for(main(), 2 * PATIENCE))
 
 
 async def settle(here: Inside) -> None:
     """Wait until the queue is idle."""
-    subscriptions = here.app.host.events().subscriptions
+    subscriptions = events_of(here.app).subscriptions
     assert subscriptions is not None
     async with asyncio.timeout(PATIENCE):
         while subscriptions.queue.pending:
@@ -267,8 +268,8 @@ def test_an_ended_subscription_delivers_nothing(tmp_path: Path) -> None:
 
 def test_a_lifetime_is_granted_within_limits(tmp_path: Path) -> None:
     async def body(here: Inside, _: FakeSender) -> None:
-        begin = here.app.host.events().now()
-        rows = here.app.host.events().log.rows
+        begin = events_of(here.app).now()
+        rows = events_of(here.app).log.rows
         for ttl, seconds in ((..., 100), (1, 60), (80_000, 80), (None, 200), (10**9, 200)):
             rows.now = lambda: begin
             more: dict[str, Any] = {} if ttl is ... else {"ttlMs": ttl}
@@ -285,8 +286,8 @@ def test_a_lifetime_is_granted_within_limits(tmp_path: Path) -> None:
 def test_past_its_time_a_subscription_is_silent_and_can_begin_again_at_its_cursor(tmp_path: Path) -> None:
     async def body(here: Inside, sender: FakeSender) -> None:
         made = await subscribe(here)
-        now = here.app.host.events().now
-        here.app.host.events().log.rows.now = lambda: now() + 3_600
+        now = events_of(here.app).now
+        events_of(here.app).log.rows.now = lambda: now() + 3_600
         await create(here, "while it had lapsed")
         again = await subscribe(here, cursor=made["cursor"])
         await sender.wait(1)
@@ -317,8 +318,8 @@ def test_a_replaced_secret_signs_for_a_while(tmp_path: Path) -> None:
         await create(here, "one")
         await sender.wait(1)
         assert sender.posts[0].secrets == (OTHER, SECRET)
-        now = here.app.host.events().now
-        here.app.host.events().log.rows.now = lambda: now() + ROTATION
+        now = events_of(here.app).now
+        events_of(here.app).log.rows.now = lambda: now() + ROTATION
         await create(here, "two")
         await sender.wait(2)
         assert sender.posts[1].secrets == (OTHER,)
@@ -431,9 +432,9 @@ def test_a_subscription_ends_with_its_grant_and_the_endpoint_is_told(tmp_path: P
     async def body(here: Inside, sender: FakeSender) -> None:
         mine = await subscribe(here)
         await subscribe(here, "bob")
-        rights = set(here.app.host.events().rights())
+        rights = set(events_of(here.app).rights())
         assert rights == {("ada", "client"), ("bob", "client")}
-        await here.app.host.events().terminate_rights({("ada", "client")})
+        await events_of(here.app).terminate_rights({("ada", "client")})
         await sender.wait(1)
         assert sender.posts[0].subscription == mine["id"]
         assert sender.posts[0].id.startswith("msg_terminated_")
@@ -443,7 +444,7 @@ def test_a_subscription_ends_with_its_grant_and_the_endpoint_is_told(tmp_path: P
         await create(here, "of bob", "bob")
         await sender.wait(2)
         assert sender.posts[1].body["data"]["name"] == "of bob"
-        assert set(here.app.host.events().rights()) == {("bob", "client")}
+        assert set(events_of(here.app).rights()) == {("bob", "client")}
 
     run(body, tmp_path)
 
@@ -454,14 +455,14 @@ def test_the_end_of_a_subscription_is_told_by_the_next_server_until_it_is_heard(
     async def end(here: Inside, sender: FakeSender) -> None:
         sender.answers.append(500)
         await subscribe(here)
-        await here.app.host.events().forget(named("ada"))
+        await events_of(here.app).forget(named("ada"))
         await sender.wait(1)
         ids.append(sender.posts[0].id)
 
     async def tell(here: Inside, sender: FakeSender) -> None:
         await sender.wait(1)
         assert [(post.id, post.body["type"]) for post in sender.posts] == [(ids[0], "terminated")]
-        ends = SubscriptionRows(here.app.host.events().log.rows).list_ends
+        ends = SubscriptionRows(events_of(here.app).log.rows).list_ends
         async with asyncio.timeout(PATIENCE):
             while await here.app.host.store().read(ends):
                 await asyncio.sleep(0.01)
@@ -469,7 +470,7 @@ def test_the_end_of_a_subscription_is_told_by_the_next_server_until_it_is_heard(
     async def begin_again(here: Inside, sender: FakeSender) -> None:
         await end(here, sender)
         await subscribe(here)
-        assert await here.app.host.store().read(SubscriptionRows(here.app.host.events().log.rows).list_ends) == []
+        assert await here.app.host.store().read(SubscriptionRows(events_of(here.app).log.rows).list_ends) == []
         await create(here, "one")
         async with asyncio.timeout(PATIENCE):
             while not any("data" in post.body for post in sender.posts):  # the end may be posted twice, under its id
@@ -485,9 +486,9 @@ def test_the_end_of_a_subscription_is_told_by_the_next_server_until_it_is_heard(
 def test_a_principal_who_is_removed_leaves_nothing(tmp_path: Path) -> None:
     async def body(here: Inside, sender: FakeSender) -> None:
         await subscribe(here)
-        await here.app.host.events().forget(named("ada"))
+        await events_of(here.app).forget(named("ada"))
         await sender.wait(1)
         assert sender.posts[0].body["type"] == "terminated"
-        assert not here.app.host.events().log.has_interest(named("ada"))
+        assert not events_of(here.app).log.has_interest(named("ada"))
 
     run(body, tmp_path)

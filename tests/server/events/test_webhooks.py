@@ -9,7 +9,6 @@ import sys
 import time
 from collections.abc import Iterator
 from datetime import datetime
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,23 +20,25 @@ from tests.server.auth.minted_tokens import Signed, asked, signed_site
 from tests.server.auth.test_revocation_watch import OFTEN, WITHIN, account, granted, revoke
 from tests.server.events.webhook_receiver import WebhookReceiver, webhook_receiver
 from tests.server.webhooks.fake_authority import FakeAuthority
-from toolgate.server.cli.doctor.main import MACHINE_CHECKS
 from toolgate.server.cli.doctor.report import run_checks
 from toolgate.server.config import load
+from toolgate.server.features.events.doctor import list_checks
 
 SECRET = "whsec_" + base64.b64encode(b"a" * 32).decode()
 OTHER = "whsec_" + base64.b64encode(b"b" * 32).decode()
 
 
 # The same command, in which all that a start puts off waits for ever
-PROMPT = f"from toolgate.server.app import app; app.CLEAN_AFTER = 1e6; {OFTEN}"
+LATER = "from toolgate.server.features.events import feature; feature.SWEEP_AFTER = 1e6"
+PROMPT = f"from toolgate.server.app import app; app.CLEAN_AFTER = 1e6; {LATER}; {OFTEN}"
 LOADED = """
 import sys
 from toolgate.server.app.app import App
 from toolgate.server.config import load
 options = dict(each.split("=") for each in sys.argv[2:])
 app = App(load.load({"state": sys.argv[1], "sandbox": "none", "browser": "none", **options}))
-subscriptions = app.host.events().subscriptions
+(events,) = (each for each in app.features if type(each).__name__ == "EventsFeature")
+subscriptions = events.service().subscriptions
 ways_out = {"httpx", "httpcore", "toolgate.server.webhooks.sender"} & sys.modules.keys()
 print(subscriptions is not None, *sorted(ways_out))
 """
@@ -228,7 +229,7 @@ def test_doctor_finds_callbacks_that_can_not_be_reached(
     def look() -> str:
         flags = {"http": "true", "auth": "oauth", "state": str(scene.signed.site.state), "allow_private": ["localhost"]}
         config = load.load(flags, {})
-        asyncio.run(run_checks([("webhooks", partial(MACHINE_CHECKS["webhooks"], config), ())]))
+        asyncio.run(run_checks(list_checks(config).checks))
         return capsys.readouterr().out
 
     monkeypatch.setenv("SSL_CERT_FILE", str(authority.write()))

@@ -26,6 +26,9 @@ class _Home:
         self.context = PageContext("http://127.0.0.1:1", "t")
         self.looks = 0
         self.dashboard = self
+        self.page_parts = ()  # that features add
+
+    list_parts, render_part = HomePage.list_parts, HomePage.render_part
 
     async def identify_visitor(self, _incoming: Any) -> Visitor:
         return Visitor(Person("http://127.0.0.1:1", "ada", "Ada"))

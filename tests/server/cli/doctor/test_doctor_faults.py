@@ -517,7 +517,10 @@ def test_what_is_told_to_programs_is_one_object(tmp_path: Path) -> None:
     )
     assert told.returncode == 1 and told.stderr == ""
     found = json.loads(told.stdout)
-    assert found["first"] == "rules" and [check["name"] for check in found["checks"]] == list(main.MACHINE_CHECKS)
+    names = [check["name"] for check in found["checks"]]
+    assert found["first"] == "rules" and [name for name in names if name in main.MACHINE_CHECKS] == list(
+        main.MACHINE_CHECKS
+    )
     assert all(check["remedy"] for check in found["checks"] if check["verdict"] in ("FAIL", "note"))
     assert run(tmp_path, "tools", "--json").returncode == 2
 

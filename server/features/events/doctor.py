@@ -3,26 +3,33 @@
 import asyncio
 import time
 from contextlib import aclosing
+from functools import partial
 from urllib.parse import urlsplit
 
-from toolgate.server.cli.doctor.report import CheckFinding, CheckNote, CheckSkippedError
+from toolgate.server.cli.doctor.report import CheckFinding, CheckNote, CheckSkippedError, DoctorPart
 from toolgate.server.config.load import Config
 
 MAX_HOSTS = 20  # that are asked: a check takes as long as the slowest
+
+
+def list_checks(config: Config) -> DoctorPart:
+    """Return the checks of events."""
+    checks = [("webhooks", partial(endpoints, config), ())]
+    return DoctorPart(checks, after="audit")
 
 
 async def endpoints(config: Config) -> CheckFinding:
     """Send a HEAD request to one endpoint of each host. URLs are not shown: they may hold a client's secret."""
     if not config.is_remote or config.auth == "none":
         raise CheckSkippedError("callers do not sign in here: there are no webhooks")
-    from toolgate.server.app.build import build_webhook_sender  # start-up
+    from toolgate.server.features.events.webhook_sender import create_sender  # start-up
 
     urls = await _read_urls(config)
     if not urls:
         raise CheckSkippedError("nobody has subscribed to events by webhook")
     by_host = {urlsplit(url).netloc: url for url in urls}
     asked = dict(list(by_host.items())[:MAX_HOSTS])
-    sender = build_webhook_sender(config)
+    sender = create_sender(config)
     try:
         found = await asyncio.gather(*map(sender.find_fault, asked.values()))
     finally:

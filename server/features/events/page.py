@@ -6,6 +6,7 @@ Every id is looked up among the principal's own.
 import hashlib
 from collections.abc import Callable, Mapping
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
@@ -14,6 +15,7 @@ import msgspec
 from toolgate.server.events.errors import EventError
 from toolgate.server.events.outbox import parse_right
 from toolgate.server.events.service import EventService
+from toolgate.server.overview.page_part import ALREADY_ENDED, ActionResult, PartRows
 from toolgate.server.protocol.messages import encode_value
 from toolgate.server.state.event_rows import EventFilter
 from toolgate.server.state.subscription_rows import StoredSubscription, SubscriptionRows, SubscriptionState
@@ -24,6 +26,9 @@ if TYPE_CHECKING:
     from toolgate.server.base.principal import GrantKey
     from toolgate.server.state.store import Connection
 
+MOST = 20  # subscriptions, streams and polls shown, failing ones first
+TEMPLATE = Path(__file__).with_name("pages") / "subscriptions.html"
+SUBSCRIPTION_ENDED = "The subscription was ended. The app can subscribe again until you revoke its access."
 ENDED = "the person has ended this on the server's page"
 FAILURES = {  # the word of an attempt → what has happened, for people
     "connection_refused": "the connection failed",
@@ -66,15 +71,31 @@ class ShownSubscription(msgspec.Struct, frozen=True):
     retry_at: float | None = None
 
 
-class EventOverview:
+class SubscriptionsPart:
     """The subscriptions, streams and polls of one server. `find_types()` returns the types served now, by name."""
+
+    name = "subscriptions"
+    title = "Event subscriptions"
+    template = TEMPLATE
 
     def __init__(self, service: EventService, find_types: Callable[[], Mapping[str, EventType]]) -> None:
         self._service = service
         self._rows = SubscriptionRows(service.log.rows)
         self._find_types = find_types
+        self.actions = {"unsubscribe": self._unsubscribe, "test": self._test}
 
-    async def read(self, principal: str) -> list[ShownSubscription]:
+    async def read(self, principal: str) -> PartRows:
+        """Return the rows of a principal. Raises StateError."""
+        found = await self.list_subscriptions(principal)
+        rights = [each.right for each in found if each.right]
+        return PartRows(
+            found[:MOST],
+            max(0, len(found) - MOST),
+            clients=frozenset(right[1] for right in rights if not isinstance(right, str)),
+            grants=frozenset(right for right in rights if isinstance(right, str)),
+        )
+
+    async def list_subscriptions(self, principal: str) -> list[ShownSubscription]:
         """Return what a principal's clients wait for: what fails first, then webhooks, then streams and polls. Costs a
         stat for a principal without any. Raises StateError."""
         log = self._service.log
@@ -146,6 +167,19 @@ class EventOverview:
         if outcome is not None and outcome.error is not None:
             raise NotDeliveredError(FAILURES[outcome.error], is_final=outcome.disposition is Disposition.FINAL)
         return None if outcome is None else True
+
+    async def _unsubscribe(self, principal: str, id: str) -> ActionResult:
+        return ActionResult(SUBSCRIPTION_ENDED) if await self.end(principal, id) else ActionResult(ALREADY_ENDED, 404)
+
+    async def _test(self, principal: str, id: str) -> ActionResult:
+        try:
+            is_delivered = await self.send_test(principal, id)
+        except KeyError:
+            return ActionResult(ALREADY_ENDED, 404)
+        except NotDeliveredError as error:
+            after = "It is not sent again." if error.is_final else "It is sent again later."
+            return ActionResult(f"The test event was not delivered: {error}. {after}", 409)
+        return ActionResult("The test event was delivered." if is_delivered else "The test event was sent.")
 
     def _drop_unless_subscribed(self, wanted: EventFilter, connection: "Connection") -> None:
         """Forget that subscribing looked like a poll, unless another client subscribes to the same."""

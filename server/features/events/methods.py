@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from toolgate.server.base.principal import LOCAL
-from toolgate.server.events.errors import EventError
+from toolgate.server.events.errors import EXTENSION, EventError
 from toolgate.server.events.format import format_event
 from toolgate.server.events.params import (
     FilterParams,
@@ -25,11 +25,11 @@ from toolgate.server.events.params import (
     read_params,
     served_types,
 )
+from toolgate.server.events.service import EventService
 from toolgate.server.methods.lists import page_end, page_start
 from toolgate.server.methods.server import Server
 from toolgate.server.protocol import serialization
 from toolgate.server.protocol.errors import MAX_SHOWN, InternalError, format_name
-from toolgate.server.protocol.request_meta import EVENTS
 from toolgate.server.protocol.session import Call
 from toolgate.server.state.event_rows import EventFilter, Position
 from toolgate.server.state.store import StateError
@@ -45,31 +45,32 @@ USUAL = 100
 NEXT_POLL = 5_000  # ms: a client that wants to know sooner opens a stream
 
 Answer = dict[str, Any]
+AnswerCall = Callable[[EventService, Server, Call], Awaitable[Answer]]
 
 
-def answers(function: Callable[[Server, Call], Awaitable[Answer]]) -> Callable[[Server, Call], Awaitable[Answer]]:
+def answers(function: AnswerCall) -> AnswerCall:
     """Turn the errors of events into those that the client knows."""
 
     @wraps(function)
-    async def answer(server: Server, call: Call) -> Answer:
+    async def answer(service: EventService, server: Server, call: Call) -> Answer:
         try:
-            return await function(server, call)
+            return await function(service, server, call)
         except EventError as error:
-            raise error.to_rpc(is_declared=EVENTS in call.session.extensions) from None
+            raise error.to_rpc(is_declared=EXTENSION in call.session.extensions) from None
         except StateError as error:
             raise InternalError(str(error)) from None
 
     return answer
 
 
-async def list_types(server: Server, call: Call) -> Answer:
+async def list_types(service: EventService, server: Server, call: Call) -> Answer:
     """Return the types of events, by name."""
     served = served_types(server.registry, _served_tools(server))
     names = sorted(served)
     begin = page_start(call.params.get("cursor"), "events", names)
     end, following = page_end(begin, "events", names)
     listed = [serialization.format_event_type(served[name], call.revision) for name in names[begin:end]]
-    has_webhook = server.events.subscriptions is not None and call.session.principal != LOCAL.name
+    has_webhook = service.subscriptions is not None and call.session.principal != LOCAL.name
     delivery = [*DELIVERY, WEBHOOK] if has_webhook else DELIVERY
     page: Answer = {"events": [{**spelled, "delivery": delivery} for spelled in listed]}
     if following is not None:
@@ -78,18 +79,17 @@ async def list_types(server: Server, call: Call) -> Answer:
 
 
 @answers
-async def poll(server: Server, call: Call) -> Answer:
+async def poll(service: EventService, server: Server, call: Call) -> Answer:
     """Return the events since the cursor, or a first cursor."""
     await server.policy.require_rate(call)
     params = read_params(call.params, PollParams)
-    wanted, after = _read_filter(server, call, params)
-    events = server.events
-    await events.watchers.require(wanted)
+    wanted, after = _read_filter(service, server, call, params)
+    await service.watchers.require(wanted)
     most = min(params.max_events or USUAL, MOST)
-    page = await events.log.read_page(wanted, after, most, not_before(params, events.now()))
+    page = await service.log.read_page(wanted, after, most, not_before(params, service.now()))
     return {
         "events": [format_event(found) for found in page.events],
-        "cursor": events.cursors.format_cursor(wanted.principal, page.position),
+        "cursor": service.cursors.format_cursor(wanted.principal, page.position),
         "truncated": page.is_truncated,
         "hasMore": page.has_more,
         "nextPollMs": NEXT_POLL,
@@ -97,41 +97,41 @@ async def poll(server: Server, call: Call) -> Answer:
 
 
 @answers
-async def stream(server: Server, call: Call) -> Answer:
+async def stream(service: EventService, server: Server, call: Call) -> Answer:
     """Send events until the client cancels or the server ends; the result marks an orderly end."""
     await server.policy.require_rate(call)
     params = read_params(call.params, PollParams)
-    wanted, after = _read_filter(server, call, params)
-    events, session = server.events, call.session
-    await events.watchers.require(wanted)
-    opened = events.streams.open(
+    wanted, after = _read_filter(service, server, call, params)
+    session = call.session
+    await service.watchers.require(wanted)
+    opened = service.streams.open(
         call.id,
         call.channel,
         wanted,
         session.right,
         is_shared=session.owner != LOCAL.owner,
-        is_declared=EVENTS in session.extensions,
+        is_declared=EXTENSION in session.extensions,
     )
     call.params.clear()  # frees memory: a thousand streams may stay open for days
     timer = None
     if session.until is not None:
-        timer = asyncio.get_running_loop().call_later(session.until - events.now(), opened.end)
+        timer = asyncio.get_running_loop().call_later(session.until - service.now(), opened.end)
     try:
-        return await opened.run(after, not_before(params, events.now()))
+        return await opened.run(after, not_before(params, service.now()))
     finally:
         if timer is not None:
             timer.cancel()
-        events.streams.close(opened)
+        service.streams.close(opened)
 
 
 @answers
-async def subscribe(server: Server, call: Call) -> Answer:
+async def subscribe(service: EventService, server: Server, call: Call) -> Answer:
     """Subscribe by webhook, or refresh a subscription; the result comes after the endpoint is verified."""
     await server.policy.require_rate(call)
     params = read_params(call.params, SubscribeParams)
-    subscriptions = _require_webhooks(server, call, params)
-    wanted, after = _read_filter(server, call, params)
-    events, session, endpoint = server.events, call.session, params.delivery
+    subscriptions = _require_webhooks(service, call, params)
+    wanted, after = _read_filter(service, server, call, params)
+    session, endpoint = call.session, params.delivery
     request = subscriptions.make_request(
         wanted,
         owner=session.owner,
@@ -139,30 +139,30 @@ async def subscribe(server: Server, call: Call) -> Answer:
         url=endpoint.url,
         secret=endpoint.secret or "",
         after=after,
-        not_before=not_before(params, events.now()),
+        not_before=not_before(params, service.now()),
         ttl=params.ttl,
         until=session.until,
     )
-    await events.watchers.require(wanted)
+    await service.watchers.require(wanted)
     return await subscriptions.subscribe(request)
 
 
 @answers
-async def unsubscribe(server: Server, call: Call) -> Answer:
+async def unsubscribe(service: EventService, server: Server, call: Call) -> Answer:
     """End a subscription. Clients that do not know the extension by its name expect success for an unknown one, too."""
     await server.policy.require_rate(call)
     params = read_params(call.params, UnsubscribeParams)
-    subscriptions = _require_webhooks(server, call, params)
+    subscriptions = _require_webhooks(service, call, params)
     arguments = {name: value for name, value in (params.arguments or {}).items() if value is not None}
     wanted = EventFilter(call.session.principal, params.name, encode_canonical(arguments).decode())
     found = await subscriptions.unsubscribe(wanted, call.session.owner, params.delivery.url)
-    if not found and EVENTS in call.session.extensions:
+    if not found and EXTENSION in call.session.extensions:
         raise EventError("NotFound", "there is no such subscription", kind="subscription")
     return {}
 
 
 @answers
-async def send_test(server: Server, call: Call) -> Answer:
+async def send_test(service: EventService, server: Server, call: Call) -> Answer:
     """Send a test event to those of the caller's principal who wait for such an event, and return its ids.
 
     No extension has this method: `toolgate events test` uses it.
@@ -173,12 +173,12 @@ async def send_test(server: Server, call: Call) -> Answer:
     principal, arguments = call.session.principal, None
     if params.arguments:
         arguments = msgspec.json.decode(make_filter(principal, wanted, params.arguments).arguments)
-    return {"eventIds": await server.events.log.send_tests(principal, wanted, arguments)}
+    return {"eventIds": await service.log.send_tests(principal, wanted, arguments)}
 
 
-def _require_webhooks(server: Server, call: Call, params: UnsubscribeParams) -> "EventSubscriptions":
+def _require_webhooks(service: EventService, call: Call, params: UnsubscribeParams) -> "EventSubscriptions":
     """Return the subscriptions. Raises EventError where there are none, for this caller or at all."""
-    mode, subscriptions = params.delivery.mode, server.events.subscriptions
+    mode, subscriptions = params.delivery.mode, service.subscriptions
     if mode != WEBHOOK or subscriptions is None:
         message = f"no events are delivered by {format_name(mode)} here"
         raise EventError("Unsupported", message, feature="deliveryMode", value=mode[:MAX_SHOWN])
@@ -188,12 +188,12 @@ def _require_webhooks(server: Server, call: Call, params: UnsubscribeParams) -> 
 
 
 def _read_filter(
-    server: Server, call: Call, params: PollParams | SubscribeParams
+    service: EventService, server: Server, call: Call, params: PollParams | SubscribeParams
 ) -> tuple[EventFilter, Position | None]:
     """Return what the caller waits for, and from where. Raises EventError and InvalidParams."""
     principal = call.session.principal
     wanted = make_filter(principal, _find_type(server, params), params.arguments)
-    return wanted, None if params.cursor is None else server.events.cursors.parse_cursor(principal, params.cursor)
+    return wanted, None if params.cursor is None else service.cursors.parse_cursor(principal, params.cursor)
 
 
 def _find_type(server: Server, params: FilterParams) -> EventType:
@@ -204,7 +204,7 @@ def _served_tools(server: Server) -> frozenset[str]:
     return frozenset(server.policy.rules.without_denied(server.registry.tools))
 
 
-ANSWERS: Mapping[str, Callable[[Server, Call], Awaitable[Answer]]] = {
+ANSWERS: Mapping[str, AnswerCall] = {
     "events/list": list_types,
     "events/poll": poll,
     "events/subscribe": subscribe,

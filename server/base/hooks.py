@@ -1,0 +1,22 @@
+"""Call all functions that have something to do when something happens: a hook is a list to which they are added."""
+
+from collections.abc import Awaitable, Callable
+from typing import Generic, ParamSpec
+
+P = ParamSpec("P")
+
+
+class Hook(list[Callable[P, None]], Generic[P]):
+    """Functions that are called one after the other. If one fails, that which calls the hook fails."""
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> None:
+        for function in self:
+            function(*args, **kwargs)
+
+
+class AsyncHook(list[Callable[P, Awaitable[None]]], Generic[P]):
+    """The same for functions that are awaited, one after the other."""
+
+    async def __call__(self, *args: P.args, **kwargs: P.kwargs) -> None:
+        for function in self:
+            await function(*args, **kwargs)

@@ -1,0 +1,18 @@
+"""Say what events keep in a state: notes of events that a server could not store before it ended."""
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+from toolgate.server.app.state_part import StateDamage, StatePart, list_folder, read_file
+from toolgate.server.events.gap_notes import FOLDER, read_notes
+
+GONE_GAP = "the next start removes it: events are lost, and it is not known whose"
+
+
+class EventsState(StatePart):
+    """The notes of gaps."""
+
+    def find_damage(self, state: Path) -> Iterator[StateDamage]:
+        for path in list_folder(state / FOLDER):
+            yield from read_file(path, partial(read_notes, path), GONE_GAP)
