@@ -103,6 +103,7 @@ class EventSubscriptions:
         self._publish: PublishChange | None = None  # tells the other replicas
         self._active: dict[str, StoredSubscription] = {}
         self._by_type: dict[tuple[str, str], set[str]] = {}  # principal and type → ids
+        self._ending: set[str] = set()
         events.on_news.append(self._wake)
         self._outbox.on_outcome.append(lambda delivery, _: events.note_change(delivery.principal))
 
@@ -218,9 +219,17 @@ class EventSubscriptions:
         await self.terminate([each.id for each in self._active.values() if each.type == type], error)
 
     async def terminate(self, ids: Collection[str], error: EventError) -> None:
-        """End subscriptions, and tell their endpoints why."""
+        """End subscriptions, and tell their endpoints why. One that another call ends now is left to it."""
+        ids = [id for id in ids if id not in self._ending]
         if not ids:
             return
+        self._ending.update(ids)
+        try:
+            await self._end(ids, error)
+        finally:
+            self._ending.difference_update(ids)
+
+    async def _end(self, ids: Collection[str], error: EventError) -> None:
         body = encode_value({"type": "terminated", "error": error.to_wire(is_declared=False)})
         store, rows, create_id = self._log.store, self._rows, partial(create_message_id, "terminated")
         ends = await store.transact(lambda connection: rows.end(connection, ids, body, create_id), alone="events")

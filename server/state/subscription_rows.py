@@ -178,18 +178,17 @@ class SubscriptionRows:
 
     def remove(self, connection: "tables.Connection", ids: Collection[str]) -> list[StoredSubscription]:
         """Remove subscriptions, their deliveries and ends. Return the subscriptions that were there."""
-        table = tables.event_subscription
-        found = connection.execute(table.select().where(table.c.id.in_(ids))).all()
-        connection.execute(table.delete().where(table.c.id.in_(ids)))
+        removed = _remove_rows(connection, ids)
         self.drop_end(connection, ids)
-        return [_to_subscription(row) for row in found]
+        return removed
 
     def end(
         self, connection: "tables.Connection", ids: Collection[str], body: bytes, create_id: Callable[[], str]
     ) -> list[StoredEnd]:
         """Remove subscriptions, and store that the clients of verified ones are to hear why: `body`, under an id of
-        `create_id()`. Return those ends."""
-        active = [held for held in self.remove(connection, ids) if held.active]
+        `create_id()`. Return those ends. An earlier end of a subscription that is gone already stays."""
+        active = [held for held in _remove_rows(connection, ids) if held.active]
+        self.drop_end(connection, [held.id for held in active])
         ends = [StoredEnd(create_id(), body, held) for held in active]
         for end in ends:
             row = {
@@ -280,6 +279,13 @@ class SubscriptionRows:
     def _is_verified(self, connection: "tables.Connection", held: StoredSubscription) -> bool:
         row = tables.event_endpoint.select().filter_by(principal=held.principal, url=held.url)
         return connection.execute(row).first() is not None
+
+
+def _remove_rows(connection: "tables.Connection", ids: Collection[str]) -> list[StoredSubscription]:
+    table = tables.event_subscription
+    found = connection.execute(table.select().where(table.c.id.in_(ids))).all()
+    connection.execute(table.delete().where(table.c.id.in_(ids)))
+    return [_to_subscription(row) for row in found]
 
 
 def _is_of(id: str, event: str) -> tuple[Any, ...]:

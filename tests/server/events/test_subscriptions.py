@@ -449,6 +449,33 @@ def test_a_subscription_ends_with_its_grant_and_the_endpoint_is_told(tmp_path: P
     run(body, tmp_path)
 
 
+def test_a_subscription_that_two_watches_end_at_once_is_told_of_its_end_once(tmp_path: Path) -> None:
+    async def body(here: Inside, sender: FakeSender) -> None:
+        await subscribe(here)
+        events = events_of(here.app)
+        await asyncio.gather(*(events.terminate_rights({("ada", "client")}) for _ in range(2)))
+        await sender.wait(1)
+        await settle(here)
+        assert [post.body["type"] for post in sender.posts] == ["terminated"]
+
+    run(body, tmp_path)
+
+
+def test_an_end_that_another_server_stored_outlasts_a_second_one(tmp_path: Path) -> None:
+    async def body(here: Inside, _: FakeSender) -> None:
+        made = await subscribe(here)
+        rows = SubscriptionRows(events_of(here.app).log.rows)
+
+        def end_twice(connection: Any) -> list[str]:
+            for message in ("first", "second"):
+                rows.end(connection, [made["id"]], b"{}", lambda message=message: message)
+            return [end.message for end in rows.list_ends(connection)]
+
+        assert await here.app.host.store().transact(end_twice, alone="events") == ["first"]
+
+    run(body, tmp_path)
+
+
 def test_the_end_of_a_subscription_is_told_by_the_next_server_until_it_is_heard(tmp_path: Path) -> None:
     ids = list[str]()
 
