@@ -38,6 +38,7 @@ FEATURES = (
         switches=(),
         feature="events.feature:EventsFeature",
         options="events.options:OPTIONS",
+        commands="events.command_table:COMMANDS",
         state="events.state_part:EventsState",
         doctor="events.doctor:list_checks",
     ),

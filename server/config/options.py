@@ -308,7 +308,7 @@ _GROUPS: dict[str, tuple[Option, ...]] = {
     "Web tools": (
         Option(
             "allow-private",
-            "private host, address or network that the web tools and webhooks may reach",
+            "private host, address or network that the web tools and requests to clients' URLs may reach",
             str,
             (),
             "HOST",
@@ -316,8 +316,8 @@ _GROUPS: dict[str, tuple[Option, ...]] = {
         ),
         Option(
             "refuse-networks",
-            "public network or address that the web tools, webhooks and --sandbox-network public may not reach, as in "
-            "a private cloud",
+            "public network or address that the web tools, requests to clients' URLs and --sandbox-network public may "
+            "not reach, as in a private cloud",
             str,
             (),
             "NETWORK",

@@ -2,7 +2,7 @@
 
 The host is resolved here, every address is checked, and the connection goes to a checked address. `Host` and TLS keep
 the name. Only idle connections outlive a call: there are no cookies, no cache, and no proxy or other setting from the
-environment. Webhooks are sent the same way (server/webhooks/sender.py).
+environment. Requests to clients' URLs are sent the same way.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Connect to our own server, or to one at a URL, and read what it offers, for `call`, `tools` and `events`."""
+"""Connect to our own server, or to one at a URL, and read what it offers, for the commands that use it."""
 
 import re
 import sys

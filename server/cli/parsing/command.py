@@ -18,6 +18,7 @@ class Command(msgspec.Struct, frozen=True):
 
     usage: the arguments: NAME, optional [NAME], repeated NAME…
     choices: `module:NAME`, a table of what the one argument may be, each with a title
+    lister: the command that lists what the first argument may be
     overview: what the overview of all commands says of it, on one line of 80 columns; "" leaves it out
     variants: flags that have another function run the command; they are among its flags
     """
@@ -29,6 +30,7 @@ class Command(msgspec.Struct, frozen=True):
     usage: str = ""
     flags: tuple[Option, ...] = ()
     choices: str = ""
+    lister: str = ""
     example: str = ""
     overview: str = ""
     variants: "tuple[Variant, ...]" = ()

@@ -18,7 +18,6 @@ from toolgate.server.protocol.errors import UsageError
 EVERY = {option.flag: option for option in (*chain(*(each.flags for each in COMMANDS.values())), CONFIG, *OPTIONS)}
 SHORT = {option.short: option for option in OPTIONS if option.short}
 INSTEAD = {"-h": "help", "--help": "help", "-V": "version", "--version": "version"}  # flags → commands
-LISTED_BY = {"TOOL": "; toolgate tools lists them", "TYPE": "; toolgate events lists them"}
 GROUP_STARTS = [name for name in COMMANDS if sub_commands(name)]  # commands that others begin with
 
 
@@ -180,8 +179,8 @@ def _explain(error: click.UsageError, command: Command, words: Sequence[str]) ->
         case click.MissingParameter():
             known = ", ".join(pkgutil.resolve_name(command.choices)) if command.choices else ""
             missing = (error.param.metavar if error.param else None) or "an argument"
-            hint = LISTED_BY.get(missing, f": {known}" if known else "")
-            text = f"{command.name}: {missing} is missing{hint}"
+            listed = f"; {command.lister} lists them" if command.lister else f": {known}" if known else ""
+            text = f"{command.name}: {missing} is missing{listed}"
         case click.BadOptionUsage():
             text = f"{error.option_name} takes no value"
         case _:

@@ -7,7 +7,6 @@ import msgspec
 
 from toolgate.server.cli.parsing.command import (
     JSON,
-    JSON_LINES,
     SPAWNING,
     STATE,
     URL,
@@ -99,6 +98,7 @@ _CORE = (
         SPAWNING,
         "TOOL [ARGUMENT=VALUE…]",
         (URL, JSON, OUTPUT),
+        lister="toolgate tools",
         example="toolgate call Bash command='echo hello'",
     ),
     Command(
@@ -109,41 +109,6 @@ _CORE = (
         "",
         (URL,),
         example="toolgate tools --url http://127.0.0.1:8080/mcp",
-    ),
-    Command(
-        "events",
-        "list the types of events",
-        "cli.events:list_types",
-        SPAWNING,
-        "",
-        (URL, JSON_LINES),
-        example="toolgate events --url http://127.0.0.1:8080/mcp",
-    ),
-    Command(
-        "events list",
-        "list the types of events, as toolgate events does",
-        "cli.events:list_types",
-        SPAWNING,
-        "",
-        (URL, JSON_LINES),
-    ),
-    Command(
-        "events follow",
-        "print events as they happen: of one type, or of all that need no argument",
-        "cli.events:follow",
-        SPAWNING,
-        "[TYPE] [ARGUMENT=VALUE…]",
-        (URL, JSON_LINES),
-        example="toolgate events follow command.ended --json",
-    ),
-    Command(
-        "events test",
-        "send a test event to all that wait for such an event of yours",
-        "cli.events:send_test",
-        SPAWNING,
-        "TYPE [ARGUMENT=VALUE…]",
-        (URL,),
-        example="toolgate events test command.ended --url https://tools.example.com/mcp",
     ),
     Command(
         "install",

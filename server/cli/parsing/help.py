@@ -24,7 +24,7 @@ OVERVIEW = {  # first words of all commands → what they do, on one line of 80 
     "install, uninstall": "add this server to an MCP client, or remove it",
     "config": "print an MCP client's configuration",
     "demo": "take a tour: call every tool on local data",
-    "call, tools, events": "call a tool, list the tools, follow events",
+    "call, tools": "call a tool, list the tools",
     "doctor": "check this machine, or a server at --url",
     "serve, health": "serve (also without a command), check that it is ready",
     "login, logout": "sign in to a server at a URL, or end that",

@@ -43,8 +43,8 @@ OPTIONS = {
     ),
 }
 NOTES = {
-    "allow-private": "beside --node, only searches, sign-in and webhooks: give it to the node for pages",
-    "refuse-networks": "beside --node, only searches, sign-in and webhooks",
+    "allow-private": "beside --node, all of these but pages: give it to the node for pages",
+    "refuse-networks": "beside --node, all of these but pages and commands",
 }
 
 
