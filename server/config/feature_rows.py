@@ -38,7 +38,7 @@ FEATURES = (
         switches=(),
         feature="events.feature:EventsFeature",
         options="events.options:OPTIONS",
-        commands="events.command_table:COMMANDS",
+        commands="events.commands.table:COMMANDS",
         state="events.state_part:EventsState",
         doctor="events.doctor:list_checks",
     ),

@@ -12,9 +12,6 @@ from tests.conftest import SLOW
 from tests.servers.forked_command import KNOWN
 
 MOST = 15  # files of a room, beside its `__init__`
-LARGER = {  # rooms that have more for now, each with the reason
-    "server/events": "the whole room moves to its feature",
-}
 
 
 def test_a_room_imports_only_rooms_below_it() -> None:
@@ -43,7 +40,7 @@ def test_every_entry_of_the_order_is_there() -> None:
 
 def test_a_room_has_at_most_15_files() -> None:
     counts = Counter(str(path.parent) for path in rooms.sources() if path.name != "__init__.py")
-    assert {folder for folder, count in counts.items() if count > MOST} == LARGER.keys()
+    assert {folder: count for folder, count in counts.items() if count > MOST} == {}
 
 
 def test_every_module_that_starts_first_is_there() -> None:

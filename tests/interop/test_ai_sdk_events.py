@@ -12,8 +12,8 @@ import pytest
 from tests.interop.node import FOLDER, node, package
 from tests.server.auth.minted_tokens import asked
 from tests.server.auth.test_revocation_watch import account, granted
-from tests.server.events.test_webhooks import trusting_site
-from tests.server.webhooks.fake_authority import FakeAuthority
+from tests.server.features.events.test_webhooks import trusting_site
+from tests.server.features.events.webhooks.fake_authority import FakeAuthority
 
 MOST = 50  # lines of the client until one that is waited for
 

@@ -7,10 +7,18 @@ from pathlib import Path
 import pytest
 
 from tests.interop.node import node, package
-from tests.server.webhooks.fake_receiver import ACCEPTED, HOST, OLD_SECRET, SECRET, delivery, receiver, sender
+from tests.server.features.events.webhooks.fake_receiver import (
+    ACCEPTED,
+    HOST,
+    OLD_SECRET,
+    SECRET,
+    delivery,
+    receiver,
+    sender,
+)
 from tests.tools.fake_web_site import Request
 from tests.tools.web.test_fetch import run
-from toolgate.server.webhooks.signature import WebhookSecret
+from toolgate.server.features.events.webhooks.signature import WebhookSecret
 
 VERIFY = """
 import { readFileSync } from 'node:fs'

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from toolgate.server.app.host import AppHost, Job
 from toolgate.server.app.slot import Slot
-from toolgate.server.events.errors import EXTENSION
-from toolgate.server.events.service import EventService
+from toolgate.server.features.events.log.errors import EXTENSION
+from toolgate.server.features.events.log.rows import EventLimits
 from toolgate.server.features.events.method_rows import list_methods
+from toolgate.server.features.events.service import EventService
+from toolgate.server.features.events.sources.types import EVENTS
 from toolgate.server.methods.server import Capability
-from toolgate.server.state.event_rows import EventLimits
 from toolgate.tools.api.registry import Registry
-from toolgate.tools.builtin.events import EVENTS
 from toolgate.tools.workspace.output.run_record import TaskEnd
 
 if TYPE_CHECKING:
@@ -136,7 +136,9 @@ def _create_service(host: AppHost) -> EventService:
     limits = EventLimits(config.event_count, config.event_size, float(config.event_age))
     service = EventService(host.store(), host.keys(), host.workspaces(), host.serves, limits, prepare=host.prepare())
     if host.signs_in:
-        from toolgate.server.events.subscriptions import SubscriptionLimits  # start-up: stdio has no webhooks
+        from toolgate.server.features.events.delivery.subscriptions import (
+            SubscriptionLimits,  # start-up: stdio has no webhooks
+        )
         from toolgate.server.features.events.webhook_sender import create_sender
 
         subscribed = SubscriptionLimits(config.webhook_count, longest=float(config.webhook_age))

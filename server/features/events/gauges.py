@@ -1,6 +1,6 @@
 """List what is read of webhooks at each scrape."""
 
-from toolgate.server.events.subscriptions import EventSubscriptions
+from toolgate.server.features.events.delivery.subscriptions import EventSubscriptions
 from toolgate.server.telemetry.metrics.gauges import MetricRow, by_key, counter, gauge
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from toolgate.server.events.service import EventService
+from toolgate.server.features.events.service import EventService
 from toolgate.server.methods.scopes import fixed_scopes, scopes_of
 from toolgate.server.methods.server import Server
 from toolgate.server.protocol.dispatcher import Method

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from toolgate.server.base.principal import LOCAL
-from toolgate.server.events.errors import EXTENSION, EventError
-from toolgate.server.events.format import format_event
-from toolgate.server.events.params import (
+from toolgate.server.features.events.log.errors import EXTENSION, EventError
+from toolgate.server.features.events.log.format import format_event
+from toolgate.server.features.events.log.rows import EventFilter, Position
+from toolgate.server.features.events.params import (
     FilterParams,
     PollParams,
     SubscribeParams,
@@ -25,18 +26,19 @@ from toolgate.server.events.params import (
     read_params,
     served_types,
 )
-from toolgate.server.events.service import EventService
+from toolgate.server.features.events.service import EventService
 from toolgate.server.methods.lists import page_end, page_start
 from toolgate.server.methods.server import Server
 from toolgate.server.protocol import serialization
 from toolgate.server.protocol.errors import MAX_SHOWN, InternalError, format_name
 from toolgate.server.protocol.session import Call
-from toolgate.server.state.event_rows import EventFilter, Position
 from toolgate.server.state.store import StateError
 from toolgate.tools.api.event import EventType
 
 if TYPE_CHECKING:
-    from toolgate.server.events.subscriptions import EventSubscriptions  # start-up: most servers have no webhooks
+    from toolgate.server.features.events.delivery.subscriptions import (
+        EventSubscriptions,  # start-up: most servers have no webhooks
+    )
 
 DELIVERY = ["poll", "push"]
 WEBHOOK = "webhook"

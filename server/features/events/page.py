@@ -12,14 +12,18 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from toolgate.server.events.errors import EventError
-from toolgate.server.events.outbox import parse_right
-from toolgate.server.events.service import EventService
+from toolgate.server.features.events.delivery.outbox import parse_right
+from toolgate.server.features.events.delivery.subscription_rows import (
+    StoredSubscription,
+    SubscriptionRows,
+    SubscriptionState,
+)
+from toolgate.server.features.events.log.errors import EventError
+from toolgate.server.features.events.log.rows import EventFilter
+from toolgate.server.features.events.service import EventService
+from toolgate.server.features.events.webhooks.delivery import Disposition
 from toolgate.server.overview.page_part import ALREADY_ENDED, ActionResult, PartRows
 from toolgate.server.protocol.messages import encode_value
-from toolgate.server.state.event_rows import EventFilter
-from toolgate.server.state.subscription_rows import StoredSubscription, SubscriptionRows, SubscriptionState
-from toolgate.server.webhooks.delivery import Disposition
 from toolgate.tools.api.event import EventType
 
 if TYPE_CHECKING:

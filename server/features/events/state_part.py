@@ -5,7 +5,7 @@ from functools import partial
 from pathlib import Path
 
 from toolgate.server.app.state_part import StateDamage, StatePart, list_folder, read_file
-from toolgate.server.events.gap_notes import FOLDER, read_notes
+from toolgate.server.features.events.log.gap_notes import FOLDER, read_notes
 
 GONE_GAP = "the next start removes it: events are lost, and it is not known whose"
 

@@ -1,7 +1,7 @@
 """Create what posts to webhooks, by the options."""
 
 from toolgate.server.config.load import Config
-from toolgate.server.webhooks.sender import WebhookSender
+from toolgate.server.features.events.webhooks.sender import WebhookSender
 
 
 def create_sender(config: Config) -> WebhookSender:

@@ -14,9 +14,9 @@ from tests.bench.growth.measure import Row, Trial
 from toolgate.server.auth.grants import MAX_SHOWN, Grants
 from toolgate.server.auth.login.accounts import Person
 from toolgate.server.base.principal import derive_subject
-from toolgate.server.events.log import EventLog
+from toolgate.server.features.events.log.log import EventLog
+from toolgate.server.features.events.log.rows import EventLimits
 from toolgate.server.state import tables
-from toolgate.server.state.event_rows import EventLimits
 from toolgate.server.state.rows.callback_timer import CallbackTimer
 from toolgate.server.state.rows.callbacks import CallbackStore
 from toolgate.server.state.rows.people import BUILT_IN

@@ -10,11 +10,11 @@ import msgspec
 
 from tests.bench.growth.measure import Row, Trial
 from tests.bench.growth.stores import open_trial
-from toolgate.server.events.cursors import CursorCoder
-from toolgate.server.events.log import EventLog
-from toolgate.server.events.streams import EventStreams
+from toolgate.server.features.events.delivery.streams import EventStreams
+from toolgate.server.features.events.log.cursors import CursorCoder
+from toolgate.server.features.events.log.log import EventLog
+from toolgate.server.features.events.log.rows import EventFilter
 from toolgate.server.protocol.messages import encode
-from toolgate.server.state.event_rows import EventFilter
 from toolgate.server.state.keys.file import KeyFile
 from toolgate.tools.api.event import event
 

@@ -16,13 +16,14 @@ from typing import Any
 
 from toolgate.server.auth.login.accounts import Accounts
 from toolgate.server.auth.tokens.signing_keys import SigningKeys
+from toolgate.server.features.events.delivery.subscription_rows import StoredSubscription, SubscriptionRows
+from toolgate.server.features.events.log.rows import EventFilter, EventLimits, EventRows, Occurrence
 from toolgate.server.features.nodes import rows as node_rows
 from toolgate.server.features.postgres.key_table import KeyTable
 from toolgate.server.features.replicas.deployment import find_deployment
 from toolgate.server.policy.remembered_approvals import RememberedApprovals
 from toolgate.server.protocol.session import ApprovalRequest
 from toolgate.server.state import tables
-from toolgate.server.state.event_rows import EventFilter, EventLimits, EventRows, Occurrence
 from toolgate.server.state.keys.file import KeyFile, create_file
 from toolgate.server.state.keys.sealed_state import Sealer
 from toolgate.server.state.rows import approvals as approval_rows
@@ -38,7 +39,6 @@ from toolgate.server.state.rows.todos import TodoStore
 from toolgate.server.state.rows.working_directories import WorkingDirectories
 from toolgate.server.state.sqlite.store import SqliteStore
 from toolgate.server.state.store import Store
-from toolgate.server.state.subscription_rows import StoredSubscription, SubscriptionRows
 from toolgate.server.state.tables import VERSION
 from toolgate.server.telemetry.audit import chains
 from toolgate.server.telemetry.audit.entry import AuditEntry, AuditNote, ChainKey, format_statement

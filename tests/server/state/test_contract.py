@@ -9,14 +9,18 @@ import pytest
 from tests.clients.raw_client import PATIENCE
 from tests.server.state.each_store import ON_EACH, open_store, with_store
 from toolgate.server.auth.login.accounts import Accounts
+from toolgate.server.features.events.delivery.subscription_rows import (
+    StoredSubscription,
+    SubscriptionRows,
+    SubscriptionState,
+)
+from toolgate.server.features.events.log.rows import EventLimits, EventRows, Occurrence
 from toolgate.server.features.postgres.database import store as postgres_store
 from toolgate.server.state import tables
-from toolgate.server.state.event_rows import EventLimits, EventRows, Occurrence
 from toolgate.server.state.rows import grants as grant_rows
 from toolgate.server.state.rows.todos import TodoStore
 from toolgate.server.state.sqlite import store as sqlite_store
 from toolgate.server.state.store import StateError, Store
-from toolgate.server.state.subscription_rows import StoredSubscription, SubscriptionRows, SubscriptionState
 
 pytestmark = ON_EACH
 HALF = "\ud800"  # of a surrogate pair: UTF-8 has no such character

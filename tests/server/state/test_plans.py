@@ -9,9 +9,10 @@ from tests.server.state.each_store import ON_EACH, with_store
 from tests.server.state.plans import recorded_plans
 from toolgate.server.auth.grants import Grants
 from toolgate.server.auth.login.accounts import Accounts
-from toolgate.server.events.log import EventLog
+from toolgate.server.features.events.delivery.subscription_rows import SubscriptionRows
+from toolgate.server.features.events.log.log import EventLog
+from toolgate.server.features.events.log.rows import EventFilter
 from toolgate.server.policy.remembered_approvals import RememberedApprovals
-from toolgate.server.state.event_rows import EventFilter
 from toolgate.server.state.rows import clients as client_rows
 from toolgate.server.state.rows import grants as grant_rows
 from toolgate.server.state.rows import people as people_rows
@@ -23,7 +24,6 @@ from toolgate.server.state.rows.tasks import TaskRows
 from toolgate.server.state.rows.todos import TodoStore
 from toolgate.server.state.schema import metadata
 from toolgate.server.state.store import Store
-from toolgate.server.state.subscription_rows import SubscriptionRows
 
 pytestmark = ON_EACH
 

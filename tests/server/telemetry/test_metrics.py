@@ -31,6 +31,7 @@ from toolgate.server.base.principal import Principal
 from toolgate.server.calls.observers import CallEnd
 from toolgate.server.config import load
 from toolgate.server.features.events.gauges import webhook_rows
+from toolgate.server.features.events.webhooks.delivery_queue import DeliveryCounters
 from toolgate.server.features.nodes.gauges import node_rows
 from toolgate.server.features.nodes.report import NodeLoad, NodeReport
 from toolgate.server.features.postgres.gauges import database_rows
@@ -40,7 +41,6 @@ from toolgate.server.state.store import DatabaseHealth
 from toolgate.server.telemetry.metrics.collector import MAX_TOOLS, CallMetrics, Metrics
 from toolgate.server.telemetry.metrics.gauges import MetricRow
 from toolgate.server.telemetry.metrics.token import ensure_token, read_token
-from toolgate.server.webhooks.delivery_queue import DeliveryCounters
 
 DEPLOY = ROOT / "deploy"
 Told = dict[str, dict[tuple[tuple[str, str], ...], float]]  # name → labels, sorted → value

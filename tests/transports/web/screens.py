@@ -26,11 +26,11 @@ from toolgate.server.auth.login import accounts
 from toolgate.server.auth.login.accounts import Accounts
 from toolgate.server.auth.tokens.access_tokens import OWN_ISSUER
 from toolgate.server.base.principal import Principal
-from toolgate.server.state.event_rows import EventFilter, EventLimits, EventRows, Occurrence
+from toolgate.server.features.events.delivery.subscription_rows import StoredSubscription, SubscriptionRows
+from toolgate.server.features.events.log.rows import EventFilter, EventLimits, EventRows, Occurrence
 from toolgate.server.state.rows import clients as client_rows
 from toolgate.server.state.rows import grants as grant_rows
 from toolgate.server.state.store import Store
-from toolgate.server.state.subscription_rows import StoredSubscription, SubscriptionRows
 
 FOLDER = ROOT / "docs" / "pictures"
 SIZES = ("desktop", "phone")

@@ -1,0 +1,1 @@
+"""The command `toolgate events`, and what it adds to the command line."""
