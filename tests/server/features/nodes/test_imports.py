@@ -33,7 +33,7 @@ async def main():
 asyncio.run(main())
 print(json.dumps(sorted(name for name in sys.modules if name.startswith("toolgate."))))
 """
-OF_NODES = "toolgate.server.features.nodes.node"
+OF_NODES = "toolgate.server.features.nodes."
 OF_REPLICAS = "toolgate.server.base.bus"
 OF_COMMANDS = (
     "toolgate.tools.sandbox.levels.",
@@ -65,17 +65,17 @@ HTTP = (("http", "true"), ("auth", "none"))
 
 @pytest.mark.parametrize("options", [(("sandbox", "none"),), (*HTTP, ("sandbox", "none"))], ids=["stdio", "http"])
 def test_a_server_without_nodes_loads_nothing_of_them(tmp_path: Path, options: Sequence[tuple[str, Any]]) -> None:
-    assert [name for name in served(tmp_path, *options) if name.startswith(OF_NODES)] == []
+    assert [name for name in served(tmp_path, *options) if name.startswith(OF_NODES)] == [OF_NODES + "options"]
 
 
 def test_over_stdio_nothing_of_replicas_is_loaded_and_without_redis_nothing_of_it(tmp_path: Path) -> None:
     assert [name for name in served(tmp_path, ("sandbox", "none")) if name.startswith(OF_REPLICAS)] == []
-    of_redis = OF_REPLICAS + ".redis.", "toolgate.server.features.replicas.sessions"
+    of_redis = ("toolgate.server.features.replicas.redis.", "toolgate.server.features.replicas.sessions")
     assert [name for name in served(tmp_path / "http", *HTTP, ("sandbox", "none")) if name.startswith(of_redis)] == []
 
 
 def test_a_server_with_a_node_loads_nothing_that_confines_commands(tmp_path: Path) -> None:
     with running_node(tmp_path, "--sandbox", "none") as node:
         names = served(tmp_path / "gateway", *HTTP, ("node", [str(node.address)]))
-    assert OF_NODES + ".gateway.link" in names
+    assert OF_NODES + "gateway.link" in names
     assert [name for name in names if f"{name}.".startswith(OF_COMMANDS)] == []
