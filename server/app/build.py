@@ -26,10 +26,10 @@ from toolgate.server.workspaces.sandboxing import Sandboxing
 from toolgate.tools.api.registry import Registry
 from toolgate.tools.browser.find_chromium import find_chromium
 from toolgate.tools.builtin.skills import skills
-from toolgate.tools.pages.local_page_reader import LocalPageReader
-from toolgate.tools.pages.page_reader import PageReader
+from toolgate.tools.reading.pages.local_page_reader import LocalPageReader
+from toolgate.tools.reading.pages.page_reader import PageReader
+from toolgate.tools.reading.web.fetch import Web
 from toolgate.tools.search.lazy_search import LazySearch
-from toolgate.tools.web.fetch import Web
 from toolgate.tools.workspace import limits
 from toolgate.tools.workspace.output.run_record import TaskEnd
 

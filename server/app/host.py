@@ -47,7 +47,7 @@ from toolgate.tools.api.context.services import CallerState, Services, Settings
 from toolgate.tools.builtin import callbacks
 from toolgate.tools.builtin.callbacks import INBOX_URI, Firings
 from toolgate.tools.builtin.skills.skills import Skills
-from toolgate.tools.pages.page_reader import PageReader
+from toolgate.tools.reading.pages.page_reader import PageReader
 from toolgate.tools.search.lazy_search import LazySearch
 from toolgate.tools.workspace.commands import end_notice
 from toolgate.tools.workspace.output.run_record import TaskEnd

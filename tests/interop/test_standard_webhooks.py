@@ -17,7 +17,7 @@ from tests.server.features.events.webhooks.fake_receiver import (
     sender,
 )
 from tests.tools.fake_web_site import Request
-from tests.tools.web.test_fetch import run
+from tests.tools.reading.web.test_fetch import run
 from toolgate.server.features.events.webhooks.signature import WebhookSecret
 
 VERIFY = """

@@ -15,7 +15,7 @@ from toolgate.tools.api.content import Image, Output
 from toolgate.tools.api.context.services import Settings
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.builtin.images import read_image
-from toolgate.tools.pages.local_page_reader import LocalPageReader
+from toolgate.tools.reading.pages.local_page_reader import LocalPageReader
 from toolgate.tools.workspace.files.open_file import LocalFile
 
 

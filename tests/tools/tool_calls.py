@@ -12,11 +12,11 @@ from toolgate.tools.api.context.notices import Notices
 from toolgate.tools.api.context.services import CallerState, Services, Settings
 from toolgate.tools.api.schema.schema import compile_check
 from toolgate.tools.api.tool import Tool
-from toolgate.tools.pages.local_page_reader import LocalPageReader
-from toolgate.tools.pages.page_reader import PageReader
+from toolgate.tools.reading.pages.local_page_reader import LocalPageReader
+from toolgate.tools.reading.pages.page_reader import PageReader
+from toolgate.tools.reading.web.fetch import Web
 from toolgate.tools.search.lazy_search import LazySearch
 from toolgate.tools.search.search import Search
-from toolgate.tools.web.fetch import Web
 from toolgate.tools.workspace.workspace import Workspace
 
 BOUND = 20.0  # seconds for any call

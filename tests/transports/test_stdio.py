@@ -86,7 +86,7 @@ NEEDLESS = {  # before the second answer: each takes milliseconds and memory
     *("anyio", "click", "httpx", "mimetypes", "multiprocessing", "shutil", "sqlalchemy", "sqlite3", "starlette"),
     *("dataclasses", "importlib.resources", "random", "tempfile", "watchfiles", "yaml", "zlib"),
     "toolgate.tools.search.search",
-    "toolgate.tools.workers.pool",
+    "toolgate.tools.reading.workers.pool",
     "toolgate.tools.workspace.local_workspace",
     "toolgate.tools.workspace.output.spool",
     "toolgate.tools.workspace.processes.zygote",

@@ -14,8 +14,8 @@ from toolgate.tools.api.errors import ToolError
 from toolgate.tools.browser.chromium import ABOUT_SANDBOX, END, LAUNCH_MODES, BrowserStartError, Chromium
 from toolgate.tools.browser.proxy import BrowserProxy, Ticket
 from toolgate.tools.fair_queue import FairQueue
-from toolgate.tools.web.address_policy import AddressPolicy
-from toolgate.tools.web.page import Resolve
+from toolgate.tools.reading.web.address_policy import AddressPolicy
+from toolgate.tools.reading.web.page import Resolve
 
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext

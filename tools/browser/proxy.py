@@ -2,9 +2,9 @@
 
 Chromium sends everything through it, loopback too, and resolves no name itself. So every redirect, frame, worker,
 WebSocket and prefetch arrives here as a request for a host and a port. It gets the plain fetch's check
-(tools/web/vetted_client.py): each connection resolves the name again, checks every address, and uses a checked one.
-Each page has its own name and password. A request without them is refused, which includes Chromium's own background
-requests.
+(tools/reading/web/vetted_client.py): each connection resolves the name again, checks every address, and uses a checked
+one. Each page has its own name and password. A request without them is refused, which includes the requests that
+Chromium makes for itself.
 """
 
 import asyncio
@@ -16,9 +16,9 @@ from collections.abc import Generator
 from toolgate.tools.api.errors import ToolError, drop_tracebacks
 from toolgate.tools.egress.connect import CHUNK, open_connection
 from toolgate.tools.egress.http import BadProxyRequestError, ProxyConnection, ProxyRequest
-from toolgate.tools.web.address_policy import AddressPolicy
-from toolgate.tools.web.dns import Resolver
-from toolgate.tools.web.page import AddressRefusedError, PageUnreachableError, Resolve
+from toolgate.tools.reading.web.address_policy import AddressPolicy
+from toolgate.tools.reading.web.dns import Resolver
+from toolgate.tools.reading.web.page import AddressRefusedError, PageUnreachableError, Resolve
 
 HEAD_TIME = 5.0  # seconds to send a request: Chromium opens some connections early
 MAX_BYTES = 64 * 2**20  # of one page and all that it loads, compressed

@@ -8,7 +8,7 @@ import msgspec
 from toolgate.tools.api.content import Output, Text
 from toolgate.tools.api.context.context import Context
 from toolgate.tools.api.tool import tool
-from toolgate.tools.pages.page_reader import FAULT, Format, PageDocument, PageReader, PageRequest
+from toolgate.tools.reading.pages.page_reader import FAULT, Format, PageDocument, PageReader, PageRequest
 
 OFFSET = r"(?:#|(?<=.)&)toolgate-offset=(\d{1,9})$"  # at the end of a URL, after its own fragment
 

@@ -1,6 +1,7 @@
 """ReadImage: send a picture from a file, scaled to fit clients' limits.
 
-The workspace opens the file and checks the path; a worker decodes it (tools/pages, tools/workers/pictures.py).
+The workspace opens the file and checks the path; a worker decodes it (tools/reading/pages, and pictures.py of
+tools/reading/workers).
 """
 
 from typing import Annotated
@@ -10,7 +11,7 @@ import msgspec
 from toolgate.tools.api.content import Image, Output, Text
 from toolgate.tools.api.context.context import Context
 from toolgate.tools.api.tool import tool
-from toolgate.tools.pages.page_reader import PageReader, PictureRequest
+from toolgate.tools.reading.pages.page_reader import PageReader, PictureRequest
 from toolgate.tools.workspace.workspace import Workspace
 
 QUEUE_SHARE = 0.8  # share of a call's hold for waiting; the rest is for the picture

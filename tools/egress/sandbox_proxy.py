@@ -17,9 +17,9 @@ from toolgate.tools.api.errors import ToolError
 from toolgate.tools.egress.connect import CHUNK, Streams, open_connection
 from toolgate.tools.egress.shared_limits import SharedProxyLimits
 from toolgate.tools.rate_limiter import ByteRateLimiter
-from toolgate.tools.web.address_policy import AddressPolicy
-from toolgate.tools.web.dns import Resolver
-from toolgate.tools.web.page import AddressRefusedError, Resolve
+from toolgate.tools.reading.web.address_policy import AddressPolicy
+from toolgate.tools.reading.web.dns import Resolver
+from toolgate.tools.reading.web.page import AddressRefusedError, Resolve
 
 if TYPE_CHECKING:
     from toolgate.tools.egress.http import ProxyConnection, ProxyRequest

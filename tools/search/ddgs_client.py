@@ -13,7 +13,7 @@ from toolgate.tools.search.engine import EngineQuery
 from toolgate.tools.search.html_engine import BuildRequestJob, DdgsResult, JobBatch, JobFailure, ReadResultsJob
 
 if TYPE_CHECKING:  # start-up of a worker
-    from toolgate.tools.workers.pool import Workers, WorkerTurn
+    from toolgate.tools.reading.workers.pool import Workers, WorkerTurn
 
 T = TypeVar("T")
 

@@ -134,7 +134,7 @@ class HtmlEngine(msgspec.Struct, frozen=True):
 
 
 async def _run_job(work: RunJob, job: BuildRequestJob | ReadResultsJob, kind: type[T]) -> T:
-    from toolgate.tools.workers.pool import WorkerLimitError  # start-up of a worker
+    from toolgate.tools.reading.workers.pool import WorkerLimitError  # start-up of a worker
 
     try:
         return await work(job, kind)

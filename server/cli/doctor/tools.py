@@ -139,7 +139,7 @@ async def browser(config: Config) -> CheckFinding:
     from toolgate.tools.browser.browser import Browser  # start-up
     from toolgate.tools.browser.chromium import BrowserStartError
     from toolgate.tools.browser.find_chromium import find_chromium
-    from toolgate.tools.web.address_policy import AddressPolicy
+    from toolgate.tools.reading.web.address_policy import AddressPolicy
 
     try:
         found = find_chromium(config.browser, config.environment.get("PATH"))

@@ -276,7 +276,7 @@ async def open_response(
 
     import httpcore
 
-    from toolgate.tools.web.vetted_client import describe_error
+    from toolgate.tools.reading.web.vetted_client import describe_error
 
     parts = parse_url(url)
     sent = {

@@ -7,7 +7,7 @@ import msgspec
 
 from toolgate.server.base.rpc.methods import MethodTable
 from toolgate.tools.api.context.services import Callbacks, Plan, Todos
-from toolgate.tools.web.fetch import Web
+from toolgate.tools.reading.web.fetch import Web
 from toolgate.tools.workspace.workspace import Workspace
 
 # The attribute of a Context, its type, and the methods. Everything else would need an object that can't travel.

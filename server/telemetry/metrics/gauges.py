@@ -14,7 +14,7 @@ import msgspec
 from toolgate.server import VERSION
 from toolgate.server.base.budget import Budget
 from toolgate.server.workspaces.workspaces import Workspaces
-from toolgate.tools.pages.page_reader import PageReader
+from toolgate.tools.reading.pages.page_reader import PageReader
 from toolgate.tools.search.health import STATES
 from toolgate.tools.search.search import Search
 

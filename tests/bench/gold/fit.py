@@ -1,4 +1,4 @@
-"""Find the weights of tools/web/content/weights.py: a logistic regression over the blocks of the gold sets.
+"""Find the weights of tools/reading/web/content/weights.py: a logistic regression over the blocks of the gold sets.
 
 Run `python -m tests.bench.gold.fit --readability FOLDER --trafilatura FOLDER`. It prints the weights of each half of
 the pages and of all, and the figures of each half with the weights of the other, on which they were not learnt.
@@ -16,15 +16,15 @@ from tests.bench.gold import scores, sets
 from tests.bench.gold.scores import Share
 from tests.bench.gold.sets import ArticlePage, GoldPage, StringsPage
 from tests.bench.gold.text import element_text
-from toolgate.tools.encodings.body import decode_body
-from toolgate.tools.web import convert
-from toolgate.tools.web.content import choice, signs, text_vote
-from toolgate.tools.web.content.blocks import PageBlock, divide
-from toolgate.tools.web.content.documentation import find_generator, is_documentation
-from toolgate.tools.web.content.weights import weigh
-from toolgate.tools.web.html.edit import apply_marks
-from toolgate.tools.web.html.parse import parse_html
-from toolgate.tools.web.html.prepare import prepare
+from toolgate.tools.reading.encodings.body import decode_body
+from toolgate.tools.reading.web import convert
+from toolgate.tools.reading.web.content import choice, signs, text_vote
+from toolgate.tools.reading.web.content.blocks import PageBlock, divide
+from toolgate.tools.reading.web.content.documentation import find_generator, is_documentation
+from toolgate.tools.reading.web.content.weights import weigh
+from toolgate.tools.reading.web.html.edit import apply_marks
+from toolgate.tools.reading.web.html.parse import parse_html
+from toolgate.tools.reading.web.html.prepare import prepare
 
 ARTICLE_WEIGHT = 36  # of all blocks of an article, about the strings of three pages
 Weights = Mapping[str, float]

@@ -16,8 +16,8 @@ import trafilatura
 from tests.bench.gold.sets import parse
 from tests.bench.gold.text import element_text, markdown_text
 from tests.bench.session.sides import PEERS, ROOT
-from toolgate.tools.encodings.body import decode_body
-from toolgate.tools.web import convert
+from toolgate.tools.reading.encodings.body import decode_body
+from toolgate.tools.reading.web import convert
 
 OURS, TRAFILATURA, READABILITY = "Toolgate", "trafilatura", "readability-lxml"
 ADDRESS = "http://example.com/page.html"

@@ -12,7 +12,7 @@ from tests.bench.growth.measure import Row, Trial
 from tests.tools.fake_web_site import Site, site
 from tests.tools.tool_calls import call, page_reader, text
 from toolgate.tools.builtin.docs import read_docs
-from toolgate.tools.pages.local_page_reader import LocalPageReader
+from toolgate.tools.reading.pages.local_page_reader import LocalPageReader
 
 NEXT = re.compile(r"read on with (\S+)\)")
 PARAGRAPH = "<p>Words that are long enough to be taken for the content of a page by anyone who reads it.</p>\n"

@@ -13,7 +13,7 @@ from tests.tools.fake_web_site import Request, site
 from toolgate.server.calls import tasks as deferrals_module
 from toolgate.server.state.rows import tasks as ledger_module
 from toolgate.tools.api.errors import ToolError
-from toolgate.tools.pages.local_page_reader import LocalPageReader
+from toolgate.tools.reading.pages.local_page_reader import LocalPageReader
 
 TASKS = "io.modelcontextprotocol/tasks"
 KNOWS = {"extensions": {TASKS: {}}, "elicitation": {}}

@@ -21,8 +21,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
 from tests.tools.fake_web_site import Answer, Request, Site, redirect, site
+from tests.tools.reading.web.test_fetch import certificate
 from tests.tools.tool_calls import lend, text
-from tests.tools.web.test_fetch import certificate
 from toolgate.tools.api.content import Output
 from toolgate.tools.api.context.context import Context
 from toolgate.tools.api.context.services import Settings
@@ -30,8 +30,8 @@ from toolgate.tools.browser import browser as browsers
 from toolgate.tools.browser import page_load, proxy
 from toolgate.tools.browser.find_chromium import find_chromium
 from toolgate.tools.builtin.docs import read_docs
-from toolgate.tools.pages.local_page_reader import LocalPageReader
-from toolgate.tools.web.fetch import Web
+from toolgate.tools.reading.pages.local_page_reader import LocalPageReader
+from toolgate.tools.reading.web.fetch import Web
 from toolgate.tools.workspace.processes import process_tree
 
 KINDS = ("chromium-headless-shell", "chromium")  # the preferred one, and the most common one

@@ -20,8 +20,8 @@ CHROMIUM = find_chromium(None, os.environ.get("PATH")) or ""
 SERVER = """
 import asyncio, sys
 from tests.tools.fake_web_site import site
-from toolgate.tools.pages.local_page_reader import LocalPageReader
-from toolgate.tools.web.fetch import Web
+from toolgate.tools.reading.pages.local_page_reader import LocalPageReader
+from toolgate.tools.reading.web.fetch import Web
 
 async def main():
     async with site({"/": b"<p>x"}) as place:

@@ -7,13 +7,13 @@ import os
 import pytest
 
 from tests.tools.fake_web_site import Answer, site
+from tests.tools.reading.web.page_kinds import KINDS, page
 from tests.tools.tool_calls import lend, text
-from tests.tools.web.page_kinds import KINDS, page
 from toolgate.tools.api.context.context import Context
 from toolgate.tools.browser.find_chromium import find_chromium
 from toolgate.tools.builtin.docs import read_docs
-from toolgate.tools.pages.local_page_reader import LocalPageReader
-from toolgate.tools.web.fetch import Web
+from toolgate.tools.reading.pages.local_page_reader import LocalPageReader
+from toolgate.tools.reading.web.fetch import Web
 
 BOUND = 120.0  # seconds for all pages: test machines are busy
 CHROMIUM = ("chromium-headless-shell", "chromium")

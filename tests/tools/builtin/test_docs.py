@@ -18,7 +18,7 @@ from tests.tools.tool_calls import call, page_reader, text
 from toolgate.tools.api.content import Output
 from toolgate.tools.api.context.services import Settings
 from toolgate.tools.builtin.docs import read_docs
-from toolgate.tools.web import convert
+from toolgate.tools.reading.web import convert
 
 PROSE = "A paragraph of running text which is long enough to be taken for the content of a page by anyone. " * 3
 

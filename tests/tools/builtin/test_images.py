@@ -14,7 +14,7 @@ from tests.tools.image_calls import OneFileWorkspace, animation, asked, look, no
 from tests.tools.tool_calls import text
 from toolgate.tools.api.content import Image, Output, Text
 from toolgate.tools.builtin.images import read_image
-from toolgate.tools.pages.local_page_reader import MAX_FILE
+from toolgate.tools.reading.pages.local_page_reader import MAX_FILE
 
 __all__ = ["shared_reader"]  # a fixture of this module
 

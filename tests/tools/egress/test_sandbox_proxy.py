@@ -23,7 +23,7 @@ from toolgate.tools.egress.http import ProxyConnection
 from toolgate.tools.egress.sandbox_proxy import EVENT, SandboxProxy
 from toolgate.tools.egress.shared_limits import GUARANTEED, MAX_EACH, RATE, SharedProxyLimits
 from toolgate.tools.rate_limiter import BURST, DEBT, MIN_CHARGE, ByteRateLimiter
-from toolgate.tools.web.address_policy import AddressPolicy
+from toolgate.tools.reading.web.address_policy import AddressPolicy
 
 HERE = AddressPolicy.parse(["127.0.0.1"])
 NOTHING = AddressPolicy()

@@ -12,8 +12,8 @@ from toolgate.server.base.rpc.errors import ErrorData
 from toolgate.server.features.nodes.messages import TaskEnded
 from toolgate.server.features.nodes.pages.methods import JobOutcome
 from toolgate.tools.api.text.cleaning import clean_text
-from toolgate.tools.pages.page_reader import PageDocument
-from toolgate.tools.workers.pictures import FittedPicture
+from toolgate.tools.reading.pages.page_reader import PageDocument
+from toolgate.tools.reading.workers.pictures import FittedPicture
 from toolgate.tools.workspace.output.ansi import clean_output
 from toolgate.tools.workspace.output.decoder import has_odd_bytes
 from toolgate.tools.workspace.output.run_record import Run

@@ -2,7 +2,7 @@
 
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.fair_queue import FairQueue
-from toolgate.tools.pages.page_reader import PageReader
+from toolgate.tools.reading.pages.page_reader import PageReader
 from toolgate.tools.search.engines import ENGINES
 from toolgate.tools.search.html_engine import ResultReader
 

@@ -8,12 +8,12 @@ from toolgate.server.features.nodes.node.node import Node
 from toolgate.server.features.nodes.pages.methods import JobOutcome
 from toolgate.tools.api.context.services import Page
 from toolgate.tools.api.errors import ToolError
-from toolgate.tools.pages.page_reader import Format, PageDocument, PageRequest, PictureRequest
+from toolgate.tools.reading.pages.page_reader import Format, PageDocument, PageRequest, PictureRequest
+from toolgate.tools.reading.workers.messages import MAX_RESULT
+from toolgate.tools.reading.workers.pictures import FittedPicture
+from toolgate.tools.reading.workers.pool import WorkerLimitError
 from toolgate.tools.search.engine import EngineQuery
 from toolgate.tools.search.html_engine import BuildRequestJob, BuiltRequest, ReadResults, ReadResultsJob
-from toolgate.tools.workers.messages import MAX_RESULT
-from toolgate.tools.workers.pictures import FittedPicture
-from toolgate.tools.workers.pool import WorkerLimitError
 
 MAX_SECONDS = 600.0  # for one page: more than any call is held
 MAX_WAIT = 30.0  # seconds more for a page's scripts, as ReadDocs takes

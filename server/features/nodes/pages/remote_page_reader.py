@@ -8,20 +8,20 @@ from toolgate.server.features.nodes.pages.methods import PageMethods
 from toolgate.tools.api.context.services import Page, PageFetcher
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.api.text.cleaning import to_line
-from toolgate.tools.pages.page_reader import (
+from toolgate.tools.reading.pages.page_reader import (
     MAX_ANSWER,
     PageDocument,
     PageRequest,
     PictureRequest,
     create_timeout_error,
 )
+from toolgate.tools.reading.web.fetch import MAX_BODY
+from toolgate.tools.reading.web.page import PageTimeoutError, shorten_url
+from toolgate.tools.reading.workers.pictures import FittedPicture
+from toolgate.tools.reading.workers.pool import WorkerLimitError
 from toolgate.tools.search.engine import Engine, EngineFailedError, EngineQuery
 from toolgate.tools.search.html_engine import BuildRequestJob, ReadResultsJob, ResultReader
 from toolgate.tools.search.query import MAX_REASON
-from toolgate.tools.web.fetch import MAX_BODY
-from toolgate.tools.web.page import PageTimeoutError, shorten_url
-from toolgate.tools.workers.pictures import FittedPicture
-from toolgate.tools.workers.pool import WorkerLimitError
 from toolgate.tools.workspace.workspace import Workspace
 
 T = TypeVar("T")

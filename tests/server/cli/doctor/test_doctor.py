@@ -18,7 +18,7 @@ from tests.clients.raw_http_client import site
 from tests.server.cli.commands.test_user_and_client import granted, registered
 from tests.server.cli.test_cli import run
 from tests.servers.faulty_proxy import listening, verdicts
-from tests.tools.web.test_fetch import certificate
+from tests.tools.reading.web.test_fetch import certificate
 from toolgate.server.cli.commands import user
 from toolgate.server.cli.doctor import main
 from toolgate.server.cli.doctor.remote.target import HttpProbe

@@ -41,7 +41,7 @@ from tests.servers.faulty_proxy import (
     verdicts,
     without,
 )
-from tests.tools.web.test_fetch import certificate
+from tests.tools.reading.web.test_fetch import certificate
 from toolgate.server.auth.clients import document_copies
 from toolgate.server.auth.clients.document_copies import DocumentCopy
 from toolgate.server.cli.doctor import machine, main, remote

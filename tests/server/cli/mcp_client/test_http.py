@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tools.web.test_fetch import certificate
+from tests.tools.reading.web.test_fetch import certificate
 from toolgate.server.cli.doctor.remote import connection
 from toolgate.server.cli.doctor.remote.target import RemoteTarget
 from toolgate.server.cli.mcp_client.client import McpClientError

@@ -27,11 +27,11 @@ from toolgate.tools.api.content import Image
 from toolgate.tools.api.context.services import Settings
 from toolgate.tools.builtin.docs import read_docs
 from toolgate.tools.builtin.images import read_image
+from toolgate.tools.reading.web.fetch import MAX_BODY, Web
+from toolgate.tools.reading.web.page import AddressRefusedError, PageTimeoutError
 from toolgate.tools.search.engines import choose_engines
 from toolgate.tools.search.search import Search
 from toolgate.tools.search.tool import web_search
-from toolgate.tools.web.fetch import MAX_BODY, Web
-from toolgate.tools.web.page import AddressRefusedError, PageTimeoutError
 
 BOUND = 40.0  # seconds for any test
 LOOPBACK = ("--sandbox", "none", "--allow-private", "127.0.0.1")

@@ -185,7 +185,7 @@ def test_what_the_caller_owns_is_at_hand(start: Start, tmp_path: Path) -> None:
         written = await ctx.workspace.write_file("a.txt", b"\\xffbytes", suffix=".txt")
         refused = []
         from toolgate.tools.builtin.skills.skills import Skills
-        from toolgate.tools.workers.pool import Workers
+        from toolgate.tools.reading.workers.pool import Workers
         for get in (lambda: ctx.service(Workers), lambda: ctx.workspace.limits, lambda: ctx.workspace.close):
             try:
                 get()
