@@ -1,7 +1,7 @@
 """Define the errors of the state database."""
 
 from toolgate.server.state.tables import OLDEST, VERSION
-from toolgate.tools import ToolError
+from toolgate.tools.api.errors import ToolError
 
 
 class StateError(ToolError):

@@ -32,7 +32,7 @@ from toolgate.server.protocol.errors import UsageError
 from toolgate.server.telemetry.audit import reader
 from toolgate.server.telemetry.audit.checker import AuditVerdict, EntryData
 from toolgate.server.telemetry.audit.entry import ChainKey, DamagedLineError, format_time, parse_line
-from toolgate.tools import ToolError
+from toolgate.tools.api.errors import ToolError
 from toolgate.tools.workspace import limits
 
 DONE, FAULT = 0, 1

@@ -34,7 +34,7 @@ from toolgate.server.state.backup.restore import (
     sync_folder,
     undo_unfinished,
 )
-from toolgate.tools import ToolError
+from toolgate.tools.api.errors import ToolError
 from toolgate.tools.workspace.output.run_output import FULL
 
 DONE, FAULT = 0, 1

@@ -17,7 +17,7 @@ from toolgate.server.config.load import Config
 from toolgate.server.protocol.errors import UsageError
 from toolgate.server.state import lock
 from toolgate.server.state.store import StateVersionError, Store
-from toolgate.tools import ToolError
+from toolgate.tools.api.errors import ToolError
 
 DONE, FAULT, USAGE = 0, 1, 2
 ENDS_SOON = "Running servers end its sessions and open calls within 15 seconds."

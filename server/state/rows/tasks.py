@@ -12,7 +12,7 @@ from toolgate.server.protocol.task import LIVE, StoredTask
 from toolgate.server.state import flags, tables
 from toolgate.server.state.live_processes import LiveProcesses
 from toolgate.server.state.store import Store
-from toolgate.tools import ToolError
+from toolgate.tools.api.errors import ToolError
 
 MAX_LIVE = 64  # running tasks of a principal: a client in a loop must not use up everything
 MAX_ENDED = 1_000  # ended tasks of a principal; the oldest that were read make room

@@ -7,7 +7,7 @@ import msgspec
 
 from toolgate.server.state import tables
 from toolgate.server.state.store import Store
-from toolgate.tools import ToolError
+from toolgate.tools.api.errors import ToolError
 from toolgate.tools.api.context.services import Todo, TodoStep
 
 MAX_OPEN = 1_000  # open todos of a principal: a client in a loop must not fill the disk
