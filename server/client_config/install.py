@@ -13,7 +13,7 @@ from toolgate.server.client_config.clients import NAME, ClientSpec, Entry
 from toolgate.server.client_config.config_file import ConfigFile, ConfigFileError
 from toolgate.server.client_config.jsonc import ConfigSyntaxError
 from toolgate.server.client_config.snippets import NOTATIONS
-from toolgate.tools.installation import COMMANDS
+from toolgate.tools.api.installation import COMMANDS
 
 URL_KEYS = ("url", "serverUrl", "httpUrl")
 SERVER_KEYS = ("type", "source", "command", "args", *URL_KEYS, "required")  # that say which server

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from toolgate.tools.installation import Installation
+    from toolgate.tools.api.installation import Installation
 
 
 def find_program(environment: Mapping[str, str] | None = None) -> list[str]:
@@ -16,7 +16,11 @@ def find_program(environment: Mapping[str, str] | None = None) -> list[str]:
     uvx and `pipx run` install into a cache that they empty, so a client has to start the program through them.
     `environment` has PATH, and UV if uv is its parent.
     """
-    from toolgate.tools.installation import COMMANDS, Installer, find_installation  # start-up: pages import this file
+    from toolgate.tools.api.installation import (  # start-up: pages import this file
+        COMMANDS,
+        Installer,
+        find_installation,
+    )
 
     environment = environment or {}
     installation = find_installation()
@@ -41,7 +45,7 @@ def _find_uv(environment: Mapping[str, str]) -> list[str]:
 def _name_source(installation: "Installation", flag: str) -> list[str]:
     """Return the flag with the source and its extras, and the command. From an index without extras, the distribution's
     name is the command."""
-    from toolgate.tools.installation import COMMANDS, DISTRIBUTION  # start-up, as above
+    from toolgate.tools.api.installation import COMMANDS, DISTRIBUTION  # start-up, as above
 
     if installation.source or installation.extras:
         return [flag, installation.name_source(), COMMANDS[0]]

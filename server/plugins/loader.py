@@ -23,9 +23,9 @@ from typing import Any, Protocol
 
 from toolgate.server.plugins.discovery import ISOLATE, MAX_INLINE_SOURCE, read_sources
 from toolgate.server.plugins.loop_watchdog import LoopWatchdog
+from toolgate.tools.api.concurrency.threads import Threads, ThreadsBusyError
 from toolgate.tools.api.function import Function
 from toolgate.tools.api.registry import Part
-from toolgate.tools.api.threads import Threads, ThreadsBusyError
 
 PREFIX = "toolgate_plugin_"  # of all plugin modules
 PATIENCE = 10.0  # seconds a plugin may take to load: slow libraries take a few

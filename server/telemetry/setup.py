@@ -106,7 +106,7 @@ def _open_traces(config: Config, registry: Callable[[], Registry]) -> "Traces | 
 
         return traces.Traces(traces.create_provider(config.name), registry)
     except ImportError:
-        from toolgate.tools.installation import name_extra  # start-up: seldom needed
+        from toolgate.tools.api.installation import name_extra  # start-up: seldom needed
 
         log.warning("no traces are sent, though OTEL_EXPORTER_OTLP_ENDPOINT is set: %s", name_extra("traces"))
     except Exception as error:  # other invalid values of the variables

@@ -11,7 +11,7 @@ import msgspec
 from toolgate.server.state.store import StateError
 from toolgate.server.workspaces.folders import PrincipalFolders, WorkspaceArchive, WorkspaceInUseError
 from toolgate.server.workspaces.last_used import LastUsed
-from toolgate.tools.api.threads import Threads
+from toolgate.tools.api.concurrency.threads import Threads
 
 EVERY = 3_600.0  # seconds between two runs
 AGAIN = 60.0  # seconds after a run that the machine cut short: no descriptor was free, say

@@ -50,7 +50,7 @@ HOMES = {
 
 # Files and processes are reached through Workspace. In tools/ only these touch them by themselves, each for a reason.
 DOORS = {
-    "tools/installation.py": "what the program's installer has left in its environment",
+    "tools/api/installation.py": "what the program's installer has left in its environment",
     "tools/browser/": "the browser's own program, profile and user; pages see no file",
     "tools/cgroups/": "the kernel's files of control groups",
     "tools/workspace/files/safe_walk.py": "whoever has a door: it looks through folders for them",

@@ -17,7 +17,7 @@ import pytest
 
 from tests.clients.raw_client import ROOT
 from tests.deploy.test_wheel import UV, WITHIN, build, clean_environment
-from toolgate.tools.installation import DISTRIBUTION, FORMER_DISTRIBUTION
+from toolgate.tools.api.installation import DISTRIBUTION, FORMER_DISTRIBUTION
 
 MAIN = """
 from pathlib import Path

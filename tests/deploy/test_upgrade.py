@@ -15,7 +15,7 @@ import pytest
 from tests.deploy.test_hosted_quickstart import commit, repository, steps
 from tests.deploy.test_wheel import WITHIN, clean_environment
 from toolgate.server import VERSION
-from toolgate.tools.installation import DISTRIBUTION, FORMER_DISTRIBUTION
+from toolgate.tools.api.installation import DISTRIBUTION, FORMER_DISTRIBUTION
 
 __all__ = ["repository"]  # the fixture: a repository with this tree
 FORMER_VERSION = "0.0.9"

@@ -7,11 +7,11 @@ from typing import Any, ClassVar, Self
 
 import msgspec
 
+from toolgate.tools.api.concurrency.threads import Threads, ThreadsBusyError
 from toolgate.tools.api.context.context import Context
 from toolgate.tools.api.errors import ToolError, drop_tracebacks
 from toolgate.tools.api.schema import schema
 from toolgate.tools.api.scopes import PLUGINS
-from toolgate.tools.api.threads import Threads, ThreadsBusyError
 
 MAX_SYNC_CALLS = 32  # concurrent calls of a plain function, abandoned ones that still run included
 

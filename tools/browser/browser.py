@@ -9,11 +9,11 @@ from collections.abc import Coroutine
 from contextvars import Context
 from typing import TYPE_CHECKING, Any
 
+from toolgate.tools.api.concurrency.fair_queue import FairQueue
 from toolgate.tools.api.context.spans import span
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.browser.chromium import ABOUT_SANDBOX, END, LAUNCH_MODES, BrowserStartError, Chromium
 from toolgate.tools.browser.proxy import BrowserProxy, Ticket
-from toolgate.tools.fair_queue import FairQueue
 from toolgate.tools.reading.web.address_policy import AddressPolicy
 from toolgate.tools.reading.web.page import Resolve
 

@@ -128,7 +128,7 @@ class Chromium:
         try:
             from playwright.async_api import Error, async_playwright  # start-up: half a second
         except ImportError:
-            from toolgate.tools.installation import name_extra  # start-up: seldom needed
+            from toolgate.tools.api.installation import name_extra  # start-up: seldom needed
 
             raise BrowserStartError(f"the package playwright is not installed: {name_extra('browser')}") from None
         folder = await asyncio.to_thread(_make_folder)

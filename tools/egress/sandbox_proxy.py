@@ -13,10 +13,10 @@ import socket
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from toolgate.tools.api.concurrency.rate_limiter import ByteRateLimiter
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.egress.connect import CHUNK, Streams, open_connection
 from toolgate.tools.egress.shared_limits import SharedProxyLimits
-from toolgate.tools.rate_limiter import ByteRateLimiter
 from toolgate.tools.reading.web.address_policy import AddressPolicy
 from toolgate.tools.reading.web.dns import Resolver
 from toolgate.tools.reading.web.page import AddressRefusedError, Resolve

@@ -5,7 +5,7 @@ import resource
 import time
 from collections.abc import Sized
 
-from toolgate.tools.rate_limiter import ByteRateLimiter
+from toolgate.tools.api.concurrency.rate_limiter import ByteRateLimiter
 
 MAX_EACH = 256  # connections of one proxy at once; more wait in its backlog
 MAX_ALL = 1_024  # of all proxies, if the server has enough descriptors

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from toolgate.tools.api.concurrency.fair_queue import FairQueue
 from toolgate.tools.api.context.spans import span
-from toolgate.tools.fair_queue import FairQueue
 from toolgate.tools.search.engine import Engine, EngineQuery
 from toolgate.tools.search.health import EngineAttempt, EngineHealth
 from toolgate.tools.search.html_engine import ResultReader

@@ -27,7 +27,7 @@ from toolgate.server.auth.tokens.external_issuer import IssuerKeys
 from toolgate.server.auth.tokens.jose import InvalidTokenError, JoseKey, read_header
 from toolgate.server.auth.tokens.signing_keys import SigningKeys
 from toolgate.server.state.store import Store
-from toolgate.tools.api.threads import Threads, ThreadsBusyError
+from toolgate.tools.api.concurrency.threads import Threads, ThreadsBusyError
 
 PROVIDER_PAUSE = 30.0  # seconds between two fetches for a provider's unknown key
 SIGNATURES = 4  # concurrent verifications: each occupies a thread for less than a millisecond

@@ -21,8 +21,8 @@ from toolgate.server.client_config.locations import PLACES, WSL_APPS, Platform, 
 from toolgate.server.config.load import Config, read_environment
 from toolgate.server.config.types import parse_public_url
 from toolgate.server.protocol.errors import UsageError
+from toolgate.tools.api.installation import COMMANDS, name_extra
 from toolgate.tools.browser.find_chromium import find_chromium
-from toolgate.tools.installation import COMMANDS, name_extra
 
 WITHIN = 60.0  # seconds for the client's own command, which takes one or two
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from toolgate.server.cli.doctor.report import CheckError, CheckFinding, CheckNote
 from toolgate.server.config.load import Config
-from toolgate.tools.installation import (
+from toolgate.tools.api.installation import (
     COMMANDS,
     FORMER_DISTRIBUTION,
     Installation,

@@ -39,7 +39,7 @@ def import_driver() -> None:
     try:
         import_module("toolgate.server.features.postgres.database.driver")
     except ImportError as error:
-        from toolgate.tools.installation import name_extra  # start-up: seldom needed
+        from toolgate.tools.api.installation import name_extra  # start-up: seldom needed
 
         raise StateError(f"--database needs {error.name}: {name_extra('replicas')}") from error
 

@@ -10,7 +10,7 @@ from toolgate.server.cli.doctor.report import CheckError, CheckFinding, CheckNot
 from toolgate.server.cli.terminal.output import format_count
 from toolgate.server.config.load import Config
 from toolgate.server.config.types import is_loopback
-from toolgate.tools.installation import name_extra
+from toolgate.tools.api.installation import name_extra
 
 if TYPE_CHECKING:
     from toolgate.server.features.replicas.redis.description import RedisDescription

@@ -26,7 +26,7 @@ def create_bus(
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "redis":
             raise
-        from toolgate.tools.installation import name_extra  # start-up: seldom needed
+        from toolgate.tools.api.installation import name_extra  # start-up: seldom needed
 
         raise ModuleNotFoundError(f"it needs a package: {name_extra('replicas')}", name="redis") from None
     return RedisBus(url, settings or BusSettings(), on_lost)

@@ -7,8 +7,8 @@ import msgspec
 
 from toolgate.server.state import tables
 from toolgate.server.state.store import Store
-from toolgate.tools.api.errors import ToolError
 from toolgate.tools.api.context.services import Todo, TodoStep
+from toolgate.tools.api.errors import ToolError
 
 MAX_OPEN = 1_000  # open todos of a principal: a client in a loop must not fill the disk
 MAX_DONE = 4_000  # completed ones; the oldest make room for new ones

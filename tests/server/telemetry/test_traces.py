@@ -21,7 +21,7 @@ from tests.clients.raw_http_client import site, spoken
 from tests.conftest import PROBE
 from toolgate.server import VERSION
 from toolgate.server.config import load
-from toolgate.tools.installation import name_extra
+from toolgate.tools.api.installation import name_extra
 
 SECRET = "argument-that-is-nobody-elses"
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"

@@ -17,8 +17,8 @@ from tests.tools.engines.fake_engines import FakeEngines, hasten, street
 from tests.tools.fake_web_site import Answer, Request, gone, never
 from tests.tools.search.test_search import answered, github, hn
 from tests.tools.tool_calls import text
+from toolgate.tools.api.concurrency.fair_queue import FairQueue
 from toolgate.tools.api.context.services import Page
-from toolgate.tools.fair_queue import FairQueue
 from toolgate.tools.search.engine import parse_wait
 from toolgate.tools.search.health import MAX_REST, REST, EngineHealth
 from toolgate.tools.search.outcome import EngineOutcome

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from toolgate.tools.api.concurrency.fair_queue import BusyError, FairQueue
 from toolgate.tools.api.context.services import Page, PageFetcher
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.api.text.cleaning import to_line
-from toolgate.tools.fair_queue import BusyError, FairQueue
 from toolgate.tools.reading.pages.conversions import Conversion, Conversions
 from toolgate.tools.reading.pages.document import LoadedPage, create_document, create_error_document
 from toolgate.tools.reading.pages.page_reader import (

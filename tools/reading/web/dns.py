@@ -5,7 +5,7 @@ import contextlib
 import re
 import socket
 
-from toolgate.tools.api.threads import Threads, ThreadsBusyError
+from toolgate.tools.api.concurrency.threads import Threads, ThreadsBusyError
 from toolgate.tools.reading.web.address_policy import AddressPolicy, check_host, is_local
 from toolgate.tools.reading.web.page import AddressRefusedError, PageUnreachableError, Resolve
 

@@ -18,8 +18,8 @@ from typing import TypeVar
 
 import msgspec
 
+from toolgate.tools.api.concurrency.fair_queue import FairQueue
 from toolgate.tools.api.errors import ToolError
-from toolgate.tools.fair_queue import FairQueue
 from toolgate.tools.reading.workers import messages
 from toolgate.tools.reading.workers.messages import JobResult, WorkerJob, WorkerMessage, WorkerReady, WorkerStart
 from toolgate.tools.sandbox import syscalls

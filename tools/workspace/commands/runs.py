@@ -7,8 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+from toolgate.tools.api.concurrency.threads import Threads
 from toolgate.tools.api.errors import ToolError
-from toolgate.tools.api.threads import Threads
 from toolgate.tools.workspace.commands import cwd_tracking, editors
 from toolgate.tools.workspace.commands.environment import CommandEnvironment
 from toolgate.tools.workspace.commands.run import RunningCommand

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from toolgate.tools.rate_limiter import MIN_CHARGE, ByteRateLimiter
+from toolgate.tools.api.concurrency.rate_limiter import MIN_CHARGE, ByteRateLimiter
 from toolgate.tools.workspace.processes import process_tree
 
 OUTPUT_RATE = 64 * 2**20  # bytes a second of all commands of a principal: a tenth of the server's time

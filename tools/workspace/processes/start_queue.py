@@ -6,7 +6,7 @@ A start costs about a tenth of a second of processor time. If all began at once,
 import asyncio
 import os
 
-from toolgate.tools.fair_queue import FairQueue
+from toolgate.tools.api.concurrency.fair_queue import FairQueue
 
 PER_PROCESSOR = 2  # starts at once: one may wait for the disk while the other computes
 PATIENCE = 36.0  # seconds that a command waits for its turn: most of the usual --hold

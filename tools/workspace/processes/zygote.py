@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
-from toolgate.tools.rate_limiter import ByteRateLimiter
+from toolgate.tools.api.concurrency.rate_limiter import ByteRateLimiter
 from toolgate.tools.workspace.processes.channel_slot import NEEDS_NEW
 from toolgate.tools.workspace.processes.idle_sandboxes import IdleSandboxes
 from toolgate.tools.workspace.processes.process import OUTPUT_RATE, CommandStartError, Launch, Process

@@ -1,7 +1,7 @@
 """Hold what the requests of all gateways share to read pages with."""
 
+from toolgate.tools.api.concurrency.fair_queue import FairQueue
 from toolgate.tools.api.errors import ToolError
-from toolgate.tools.fair_queue import FairQueue
 from toolgate.tools.reading.pages.page_reader import PageReader
 from toolgate.tools.search.engines import ENGINES
 from toolgate.tools.search.html_engine import ResultReader

@@ -14,12 +14,12 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.clients.raw_client import ROOT
-from toolgate.tools.installation import DISTRIBUTION
+from toolgate.tools.api.installation import DISTRIBUTION
 
 SITE = Path(sysconfig.get_path("purelib"))
 PLAYWRIGHT = next(line.partition(";")[0] for line in metadata.requires(DISTRIBUTION) or () if "playwright" in line)
 CLONE = {"url": "file:///home/ada/my%20toolgate", "dir_info": {}}
-ASK = "from toolgate.tools.installation import name_extra; print(name_extra('browser'))"
+ASK = "from toolgate.tools.api.installation import name_extra; print(name_extra('browser'))"
 LOOK = """
 import asyncio, os
 from toolgate.server.cli.doctor.installation import installation

@@ -16,9 +16,9 @@ from pypdf import PdfWriter
 from tests.clients.raw_client import PATIENCE, Server
 from tests.tools.fake_web_site import Request, never, site
 from tests.tools.tool_calls import call, page_reader, text
+from toolgate.tools.api.concurrency.fair_queue import BusyError, FairQueue
 from toolgate.tools.builtin.docs import read_docs
 from toolgate.tools.builtin.images import read_image
-from toolgate.tools.fair_queue import BusyError, FairQueue
 from toolgate.tools.reading.pages.local_page_reader import MAX_VISITS, VISITS_SHARE, LocalPageReader
 from toolgate.tools.reading.workers import pool
 from toolgate.tools.workspace.files.open_file import LocalFile

@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 
 from tests.tools.shell_commands import BOUND, on_workspace
-from toolgate.tools.rate_limiter import MIN_CHARGE
+from toolgate.tools.api.concurrency.rate_limiter import MIN_CHARGE
 from toolgate.tools.workspace.local_workspace import LocalWorkspace
 from toolgate.tools.workspace.output.run_output import MAX_OUTPUT
 from toolgate.tools.workspace.processes.process import DISCARDED, output_cost

@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 from tests.clients.raw_client import ROOT
-from toolgate.tools.installation import name_extra
+from toolgate.tools.api.installation import name_extra
 
 MEMORY = """
 import asyncio, sys, threading

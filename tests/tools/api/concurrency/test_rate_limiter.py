@@ -1,6 +1,6 @@
 """The rate of reads: full speed at first, then steady."""
 
-from toolgate.tools.rate_limiter import BURST, MIN_CHARGE, ByteRateLimiter
+from toolgate.tools.api.concurrency.rate_limiter import BURST, MIN_CHARGE, ByteRateLimiter
 
 RATE = 64 * 2**20
 

@@ -1,0 +1,1 @@
+"""Run several pieces of work at once, in turns, at a rate, or in threads. Anybody may import it."""
