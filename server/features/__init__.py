@@ -1,8 +1,8 @@
-"""What only some operators turn on: a room each, which plugs into the core by its `feature.py`.
+"""What plugs into the core by its `feature.py`: a room each. Most are on only by an option of theirs.
 
     config/feature_rows   one row a feature: its options, its checks, its class         imported at each start
     app/features          builds the features that are on, on one AppHost               imports a class by its name
-    <feature>/feature     build: take slots, add to lists
+    <feature>/feature     build: take slots, add to lists and hooks
                           connect: learn what the first decision needs
                           run: work beside the requests
 

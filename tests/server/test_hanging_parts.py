@@ -3,6 +3,7 @@
 A row of the table without a test here fails, and a test without a row.
 """
 
+import base64
 import contextlib
 import json
 import os
@@ -25,12 +26,12 @@ from tests.clients.stateless_requests import ask, text
 from tests.server.auth.login.test_providers import FORM, approve, to_consent
 from tests.server.auth.minted_tokens import ENVELOPE, HELLO, asked, request, signed_site
 from tests.server.auth.sign_in_server import sign_in_server
-from tests.server.features.events.test_webhooks import SECRET
 from tests.server.telemetry.test_traces import surroundings
 from tests.servers.postgres import Postgres
 from tests.servers.replicas import Replicas, running_replicas
 from toolgate.server.auth.tokens import jose
 
+WEBHOOK_SECRET = "whsec_" + base64.b64encode(b"a" * 32).decode()
 MARGIN = 10.0  # seconds: test machines are slow at times. What hangs does so for longer
 ROW = re.compile(r"^\| \*\*(.+?)\*\* \| ([\d.]+) s", re.MULTILINE)
 HOLES: dict[str, Callable[[Path, Postgres], None]] = {}  # a row of the table → its test
@@ -197,7 +198,7 @@ def metadata_document_hangs(folder: Path, postgres: Postgres) -> None:
 def receiver_hangs(folder: Path, postgres: Postgres) -> None:
     with black_hole() as port, signed_site(folder, "--allow-private", "localhost") as signed:
         token = signed.token("ada")
-        delivery = {"mode": "webhook", "url": f"https://localhost:{port}/x", "secret": SECRET}
+        delivery = {"mode": "webhook", "url": f"https://localhost:{port}/x", "secret": WEBHOOK_SECRET}
         params = {"name": "command.ended", "arguments": {}, "cursor": None, "delivery": delivery}
         said: list[Any] = []
         subscribing = threading.Thread(target=lambda: said.append(asked(signed, token, "events/subscribe", params)))

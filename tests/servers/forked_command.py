@@ -42,7 +42,6 @@ KNOWN = (  # what most servers and commands import
     "toolgate.server.cli.serve",
     "toolgate.server.client_config.jsonc",
     "toolgate.server.client_config.toml_table",
-    "toolgate.server.features.events.methods",
     "toolgate.server.plugins.reload",
     "toolgate.server.policy.nonces",
     "toolgate.server.state.migrate",

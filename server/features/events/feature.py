@@ -136,9 +136,8 @@ def _create_service(host: AppHost) -> EventService:
     limits = EventLimits(config.event_count, config.event_size, float(config.event_age))
     service = EventService(host.store(), host.keys(), host.workspaces(), host.serves, limits, prepare=host.prepare())
     if host.signs_in:
-        from toolgate.server.features.events.delivery.subscriptions import (
-            SubscriptionLimits,  # start-up: stdio has no webhooks
-        )
+        # start-up: stdio has no webhooks
+        from toolgate.server.features.events.delivery.subscription_request import SubscriptionLimits
         from toolgate.server.features.events.webhook_sender import create_sender
 
         subscribed = SubscriptionLimits(config.webhook_count, longest=float(config.webhook_age))

@@ -36,9 +36,8 @@ from toolgate.server.state.store import StateError
 from toolgate.tools.api.event import EventType
 
 if TYPE_CHECKING:
-    from toolgate.server.features.events.delivery.subscriptions import (
-        EventSubscriptions,  # start-up: most servers have no webhooks
-    )
+    # start-up: most servers have no webhooks
+    from toolgate.server.features.events.delivery.subscriptions import EventSubscriptions
 
 DELIVERY = ["poll", "push"]
 WEBHOOK = "webhook"

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from toolgate.server.base.bus.bus import Bus
     from toolgate.server.base.principal import GrantKey
     from toolgate.server.features.events.delivery.shared_events import SharedEvents
-    from toolgate.server.features.events.delivery.subscriptions import EventSubscriptions, SubscriptionLimits
+    from toolgate.server.features.events.delivery.subscription_request import SubscriptionLimits
+    from toolgate.server.features.events.delivery.subscriptions import EventSubscriptions
     from toolgate.server.features.events.webhooks.retry_schedule import RetrySchedule
     from toolgate.server.features.events.webhooks.sender import WebhookSender
 
@@ -73,18 +74,16 @@ class EventService:
         schedule: "RetrySchedule | None" = None,
     ) -> None:
         """Deliver by webhook, too. `find_valid(grants)` returns those that still allow access. Come before `run`."""
-        from toolgate.server.features.events.delivery.subscriptions import (
-            EventSubscriptions,  # start-up: stdio has no webhooks
-        )
+        # start-up: stdio has no webhooks
+        from toolgate.server.features.events.delivery.subscriptions import EventSubscriptions
 
         key = self._keys.find("event-secrets")
         self.subscriptions = EventSubscriptions(self.log, self.cursors, sender, key, find_valid, limits, schedule)
 
     def share(self, bus: "Bus") -> "SharedEvents":
         """Share events with the other replicas of the bus. Comes after `open_webhooks`."""
-        from toolgate.server.features.events.delivery.shared_events import (
-            SharedEvents,  # start-up: only replicas have it
-        )
+        # start-up: only replicas have it
+        from toolgate.server.features.events.delivery.shared_events import SharedEvents
 
         self.shared = SharedEvents(bus, self.log, self.streams, self.subscriptions)
         return self.shared

@@ -9,12 +9,6 @@ import pytest
 from tests.clients.raw_client import PATIENCE
 from tests.server.state.each_store import ON_EACH, open_store, with_store
 from toolgate.server.auth.login.accounts import Accounts
-from toolgate.server.features.events.delivery.subscription_rows import (
-    StoredSubscription,
-    SubscriptionRows,
-    SubscriptionState,
-)
-from toolgate.server.features.events.log.rows import EventLimits, EventRows, Occurrence
 from toolgate.server.features.postgres.database import store as postgres_store
 from toolgate.server.state import tables
 from toolgate.server.state.rows import grants as grant_rows
@@ -43,31 +37,6 @@ def test_a_transaction_that_raises_is_undone(tmp_path: Path) -> None:
         with pytest.raises(LookupError, match="on purpose"):
             await store.transact(half)
         assert await names(store) == []
-
-    with_store(tmp_path, body)
-
-
-def test_a_subscription_counts_what_its_client_has_acknowledged(tmp_path: Path) -> None:
-    async def body(store: Store) -> None:
-        rows = EventRows(store, EventLimits(), lambda: 1_000.0)
-        subscriptions = SubscriptionRows(rows)
-
-        def work(connection: Any) -> list[SubscriptionState]:
-            for id, whose in (("one", "ada"), ("two", "ada"), ("three", "bob")):
-                fresh = StoredSubscription(id, whose, "", '"g"', "https://x", "built", "{}", "", 2_000.0, 1_000.0)
-                made, begin, _ = subscriptions.begin(connection, fresh, None, 0.0, 9)
-                subscriptions.activate(connection, made, begin, 0.0)
-            for id in ("first", "second"):
-                rows.record(connection, Occurrence("ada", "built", id, b"{}"), {"one"})
-            subscriptions.postpone(connection, "one", "first", 1_030.0)
-            subscriptions.note_failure(connection, "one", "timeout")
-            for is_event in (True, True, False):
-                subscriptions.note_success(connection, "two", is_event=is_event)
-            return sorted(subscriptions.list_states(connection, "ada"), key=lambda state: state.held.id)
-
-        one, two = await store.transact(work)
-        assert (one.waiting, one.retry_at, one.held.failing_since, one.held.delivered) == (2, 1_030.0, 1_000.0, 0)
-        assert (two.waiting, two.retry_at, two.held.delivered_at, two.held.delivered) == (0, None, 1_000.0, 2)
 
     with_store(tmp_path, body)
 

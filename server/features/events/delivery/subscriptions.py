@@ -5,7 +5,6 @@ its endpoint is challenged, and delivers nothing until that has passed. It ends 
 """
 
 import asyncio
-import hashlib
 import logging
 from collections.abc import Awaitable, Callable, Collection
 from functools import partial
@@ -15,6 +14,11 @@ import msgspec
 from msgspec.structs import replace
 
 from toolgate.server.features.events.delivery.outbox import EventOutbox, format_right, parse_right, to_pending
+from toolgate.server.features.events.delivery.subscription_request import (
+    SubscriptionLimits,
+    SubscriptionRequest,
+    make_subscription_id,
+)
 from toolgate.server.features.events.delivery.subscription_rows import (
     StoredSubscription,
     SubscriptionRows,
@@ -50,33 +54,6 @@ STOPPING = 1.0  # seconds for deliveries under way to end when the server does
 PublishChange = Callable[[str, str, Collection[str]], None]
 
 log = logging.getLogger("toolgate.events")
-
-
-class SubscriptionLimits(msgspec.Struct, frozen=True):
-    """The limits of subscriptions: `count` of a principal; seconds that one lives, unless asked, and at most."""
-
-    count: int = 100
-    usual: float = 86_400.0
-    longest: float = 7 * 86_400.0
-
-
-class SubscriptionRequest(msgspec.Struct, frozen=True):
-    """A request to subscribe, checked. `ttl`: seconds, or None for the usual time; inf for no end. `until`: when the
-    caller's access ends, where nothing tells of its revocation."""
-
-    wanted: EventFilter
-    owner: str
-    right: "GrantKey | None"
-    url: str
-    secret: WebhookSecret
-    after: Position | None
-    not_before: float
-    ttl: float | None
-    until: float | None
-
-    @property
-    def id(self) -> str:
-        return make_subscription_id(self.owner, self.url, self.wanted)
 
 
 class EventSubscriptions:
@@ -413,9 +390,3 @@ class EventSubscriptions:
             "truncated": is_truncated,
             "deliveryStatus": status,
         }
-
-
-def make_subscription_id(owner: str, url: str, wanted: EventFilter) -> str:
-    """Return the id of a subscription: the same for the same client, URL, type and arguments, whenever it is asked."""
-    digest = hashlib.sha256(encode_value([owner, wanted.principal, url, wanted.type, wanted.arguments]))
-    return f"sub_{digest.hexdigest()[:32]}"

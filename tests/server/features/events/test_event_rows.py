@@ -10,6 +10,11 @@ import pytest
 from sqlalchemy import Connection
 
 from tests.server.state.each_store import ON_EACH, with_store
+from toolgate.server.features.events.delivery.subscription_rows import (
+    StoredSubscription,
+    SubscriptionRows,
+    SubscriptionState,
+)
 from toolgate.server.features.events.log.cursors import CursorCoder
 from toolgate.server.features.events.log.rows import (
     MAX_INTERESTS,
@@ -222,5 +227,31 @@ def test_a_log_that_two_transactions_open_first_is_one(tmp_path: Path) -> None:
             last = partial(rows.last_number, principal=f"{number}")
             found = await asyncio.gather(*(store.transact(last, alone=lock) for lock in LOCKS))
             assert len({position.log for position in found}) == 1
+
+    with_store(tmp_path, body)
+
+
+@ON_EACH
+def test_a_subscription_counts_what_its_client_has_acknowledged(tmp_path: Path) -> None:
+    async def body(store: Store) -> None:
+        rows = EventRows(store, EventLimits(), lambda: 1_000.0)
+        subscriptions = SubscriptionRows(rows)
+
+        def work(connection: Any) -> list[SubscriptionState]:
+            for id, whose in (("one", "ada"), ("two", "ada"), ("three", "bob")):
+                fresh = StoredSubscription(id, whose, "", '"g"', "https://x", "built", "{}", "", 2_000.0, 1_000.0)
+                made, begin, _ = subscriptions.begin(connection, fresh, None, 0.0, 9)
+                subscriptions.activate(connection, made, begin, 0.0)
+            for id in ("first", "second"):
+                rows.record(connection, Occurrence("ada", "built", id, b"{}"), {"one"})
+            subscriptions.postpone(connection, "one", "first", 1_030.0)
+            subscriptions.note_failure(connection, "one", "timeout")
+            for is_event in (True, True, False):
+                subscriptions.note_success(connection, "two", is_event=is_event)
+            return sorted(subscriptions.list_states(connection, "ada"), key=lambda state: state.held.id)
+
+        one, two = await store.transact(work)
+        assert (one.waiting, one.retry_at, one.held.failing_since, one.held.delivered) == (2, 1_030.0, 1_000.0, 0)
+        assert (two.waiting, two.retry_at, two.held.delivered_at, two.held.delivered) == (0, None, 1_000.0, 2)
 
     with_store(tmp_path, body)

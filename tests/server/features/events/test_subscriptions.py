@@ -15,8 +15,9 @@ from tests.server.features.events.event_service import events_of
 from tests.servers.http_in_process import Exchange, Inside, inside, named
 from toolgate.server.base.principal import GrantKey
 from toolgate.server.features.events.delivery.outbox import CONTROL_TRIES
+from toolgate.server.features.events.delivery.subscription_request import SubscriptionLimits
 from toolgate.server.features.events.delivery.subscription_rows import SubscriptionRows
-from toolgate.server.features.events.delivery.subscriptions import ROTATION, SubscriptionLimits
+from toolgate.server.features.events.delivery.subscriptions import ROTATION
 from toolgate.server.features.events.webhooks.retry_schedule import RetrySchedule
 from toolgate.server.features.events.webhooks.sender import WebhookSender
 from toolgate.server.features.events.webhooks.signature import WebhookSecret
