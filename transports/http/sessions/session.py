@@ -6,6 +6,7 @@ import os
 import time
 from collections import OrderedDict
 from collections.abc import Iterator
+from contextlib import AbstractAsyncContextManager, nullcontext
 from pathlib import Path
 
 import msgspec
@@ -15,7 +16,7 @@ from toolgate.server.base.budget import Budget
 from toolgate.server.base.bus.replica_ids import format_id
 from toolgate.server.base.principal import GrantKey, Principal
 from toolgate.server.protocol.interruption import RequestIds, interrupted_answer
-from toolgate.server.protocol.messages import Outbound
+from toolgate.server.protocol.messages import Inbound, Outbound
 from toolgate.server.protocol.revisions import WITH_SESSION
 from toolgate.server.protocol.session import Session
 from toolgate.server.state.rows.sessions import (
@@ -175,6 +176,25 @@ class HttpSession:
             stream = self.open_get_stream(scopes)
             return stream, stream.sent
         return (stream, number) if number <= stream.last else None
+
+    # -- what replicas do for each other
+
+    async def resume(self, id: str, principal: Principal) -> tuple[EventStream, int] | None:
+        """Return the stream and number of an event id of any replica, or None if there is no such event any more."""
+        return self.find_event(id, principal.scopes)
+
+    async def pass_on(self, message: Inbound | list[Inbound]) -> None:
+        """Pass the parts of a message that are for other replicas on to them."""
+
+    def keep_request(self, stream: EventStream, message: Inbound | list[Inbound]) -> None:
+        """Keep a request, to be made again at another replica if this one dies before its answer."""
+
+    async def store(self) -> None:
+        """Store what a notification changed, for other replicas."""
+
+    def listen(self, _stream: EventStream) -> AbstractAsyncContextManager[None]:
+        """Return a context in which unrequested messages of all replicas come to this stream of a GET."""
+        return nullcontext()
 
     @property
     def has_listener(self) -> bool:

@@ -4,7 +4,6 @@ After a restart a session continues when its client comes back.
 """
 
 import asyncio
-import contextlib
 import logging
 import time
 from collections import OrderedDict
@@ -14,7 +13,6 @@ import msgspec
 
 from toolgate.server.base.budget import Budget
 from toolgate.server.base.principal import GrantKey, Principal
-from toolgate.server.protocol.messages import Inbound
 from toolgate.server.protocol.revisions import WITH_SESSION
 from toolgate.server.protocol.session import Session, hash_key
 from toolgate.server.state.rows.sessions import SessionRecords, StoredEvent, StoredSession
@@ -134,13 +132,7 @@ class Sessions:
 
     def open(self, principal: Principal) -> HttpSession | None:
         """Return a new session, or None if there are too many, all busy: in total, of this owner or of this person."""
-        own: Mapping[Key, AnySession] = self._of_owner.get(principal.owner, {})
-        if len(own) >= self._each and not self._evict_idle(own):
-            return None
-        personal: Mapping[Key, AnySession] = self._of_person.get(principal.name, {})
-        if len(personal) >= self._personal and not self._evict_idle(personal):
-            return None
-        if len(self._sessions) >= self._most and not self._evict_largest(principal):
+        if not self._make_room(principal):
             return None
         made = self._create(principal)
         self._add(made)
@@ -179,24 +171,6 @@ class Sessions:
             task.add_done_callback(lambda _: self._waking.pop(key))
         await asyncio.shield(task)
         return self.find(id, principal)
-
-    async def find_event(self, session: HttpSession, id: str, principal: Principal) -> tuple[EventStream, int] | None:
-        """Return the stream and number of an event id, or None if there is no such event any more."""
-        return session.find_event(id, principal.scopes)
-
-    async def pass_on(self, _session: HttpSession, message: Inbound | list[Inbound]) -> Inbound | list[Inbound]:
-        """Return the part of a message that is for this process; other replicas have theirs."""
-        return message
-
-    def keep_request(self, session: HttpSession, stream: EventStream, message: Inbound | list[Inbound]) -> None:
-        """Keep a request, to be made again at another replica if this one dies before its answer."""
-
-    async def store(self, _session: HttpSession) -> None:
-        """Store what a notification changed, for other replicas."""
-
-    def listening(self, _session: HttpSession, _stream: EventStream) -> contextlib.AbstractAsyncContextManager[None]:
-        """Return a context in which unrequested messages of all replicas come to this stream of a GET."""
-        return contextlib.nullcontext()
 
     def close(self, session: AnySession) -> None:
         """End the session for good."""
@@ -237,10 +211,7 @@ class Sessions:
         except StateError as error:
             log.warning("undelivered messages of sessions are not saved for the next process: %s", error)
         for session in list(self._sessions.values()):
-            self._remove(session)
-            if isinstance(session, HttpSession):
-                session.end()
-                self._on_end(session.session)
+            self.forget(session)
 
     async def _recall_again(self, tried: float) -> None:
         """Recall sessions. StateError soon after a failed attempt: a 404 would end the client's session."""
@@ -269,13 +240,18 @@ class Sessions:
         """End the session. Return the removal of its record, if it has one."""
         if session.id not in self._sessions:
             return None
-        self._remove(session)
-        if isinstance(session, HttpSession):
-            session.end()
-            self._on_end(session.session)
-            if not session.is_recorded:
-                return None
+        self.forget(session)
+        if isinstance(session, HttpSession) and not session.is_recorded:
+            return None
         return self._drop(session)
+
+    def forget(self, session: AnySession) -> None:
+        """Close the session here. Its record, if there is one, stays."""
+        if session.id in self._sessions:
+            self._remove(session)
+            if isinstance(session, HttpSession):
+                session.end()
+                self._on_end(session.session)
 
     def _drop(self, session: AnySession) -> "asyncio.Future[None] | None":
         self._undropped[session.record_key] = session.process if isinstance(session, DormantSession) else ""
@@ -377,6 +353,16 @@ class Sessions:
     def _keys(self, session: AnySession) -> tuple[tuple[dict[str, OrderedDict[Key, AnySession]], str], ...]:
         """Return the other indexes that hold a session, and its key there."""
         return (self._of_owner, session.owner), (self._of_person, session.principal.name)
+
+    def _make_room(self, principal: Principal) -> bool:
+        """End an idle session where there is no room for one more of this principal. Return whether there is room."""
+        own: Mapping[Key, AnySession] = self._of_owner.get(principal.owner, {})
+        if len(own) >= self._each and not self._evict_idle(own):
+            return False
+        personal: Mapping[Key, AnySession] = self._of_person.get(principal.name, {})
+        if len(personal) >= self._personal and not self._evict_idle(personal):
+            return False
+        return len(self._sessions) < self._most or self._evict_largest(principal)
 
     def _evict_largest(self, principal: Principal) -> bool:
         """End an idle session of the person with most sessions, if that has no fewer than this principal."""

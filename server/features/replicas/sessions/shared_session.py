@@ -4,9 +4,9 @@ import asyncio
 import logging
 import os
 from collections import deque
-from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -17,7 +17,7 @@ from toolgate.server.base.principal import Principal
 from toolgate.server.features.replicas.sessions.session_store import SessionStore
 from toolgate.server.features.replicas.sessions.stream_entries import format_entry
 from toolgate.server.protocol.errors import InternalError
-from toolgate.server.protocol.messages import Notification, Outbound, decode_value, encode_value
+from toolgate.server.protocol.messages import Inbound, Notification, Outbound, decode_value, encode_value
 from toolgate.server.protocol.revisions import WITH_SESSION
 from toolgate.server.protocol.session_record import (
     SessionRecord,
@@ -39,12 +39,34 @@ class SessionEndedError(Exception):
     """The session has ended at another replica."""
 
 
-class SharedSession(HttpSession):
-    """A session of several replicas. `record` is what is known of the one in Redis, whose bytes are `data`.
+class SessionPeers(Protocol):
+    """The other replicas, for the sessions here. See `HttpSession` for what is not said."""
 
-    `deliver(session)` sends `unsent`, the unrequested messages for a reader elsewhere. `note_change(session)` tells
-    other replicas that the record has changed.
-    """
+    def deliver(self, session: "SharedSession") -> None:
+        """Send `unsent`, the unrequested messages for a reader elsewhere."""
+        ...
+
+    def note_change(self, session: "SharedSession") -> None:
+        """Tell other replicas that the record has changed."""
+        ...
+
+    def forget(self, session: "SharedSession") -> None:
+        """Close the session here: it has ended at another replica."""
+        ...
+
+    async def resume(
+        self, session: "SharedSession", id: str, principal: Principal
+    ) -> tuple[EventStream, int] | None: ...
+
+    async def pass_on(self, session: "SharedSession", message: Inbound | list[Inbound]) -> None: ...
+
+    def keep_request(self, session: "SharedSession", stream: EventStream, message: Inbound | list[Inbound]) -> None: ...
+
+    def listen(self, session: "SharedSession", stream: EventStream) -> AbstractAsyncContextManager[None]: ...
+
+
+class SharedSession(HttpSession):
+    """A session of several replicas. `record` is what is known of the one in Redis, whose bytes are `data`."""
 
     def __init__(
         self,
@@ -53,8 +75,7 @@ class SharedSession(HttpSession):
         store: SessionStore,
         streams: Streams,
         replica: str,
-        deliver: "Callable[[SharedSession], None]",
-        note_change: "Callable[[SharedSession], None]",
+        peers: SessionPeers,
         *,
         events: Budget | None = None,
         key: str = "",
@@ -69,8 +90,7 @@ class SharedSession(HttpSession):
         self.began = self.seen = store.now()
         self._store = store
         self._kept_streams = streams
-        self._deliver = deliver
-        self._note_change = note_change
+        self._peers = peers
         self._encoded_capabilities: tuple[dict[str, Any], msgspec.Raw] = {}, msgspec.Raw(b"{}")
         self._subscribed = frozenset[str]()  # what the record and this replica both have
         self.record = self._format(1)
@@ -117,7 +137,7 @@ class SharedSession(HttpSession):
                 self.is_unwritten = False
                 self.note_subscriptions()
                 if self.listener not in ("", self.replica):
-                    self._note_change(self)  # the listener notifies the client
+                    self._peers.note_change(self)  # the listener notifies the client
                 return
             found = await self._store.read(self.key)
             record = None if found is None else decode_record(found)
@@ -139,6 +159,25 @@ class SharedSession(HttpSession):
         is_new = self.is_unwritten or self.seen != self.record.seen
         return is_new or len(self.rights) != len(self.record.grants) or self._has_new_scopes()
 
+    async def resume(self, id: str, principal: Principal) -> tuple[EventStream, int] | None:
+        return await self._peers.resume(self, id, principal)
+
+    async def pass_on(self, message: Inbound | list[Inbound]) -> None:
+        await self._peers.pass_on(self, message)
+
+    def keep_request(self, stream: EventStream, message: Inbound | list[Inbound]) -> None:
+        self._peers.keep_request(self, stream, message)
+
+    async def store(self) -> None:
+        """Write what a notification changed. Raises BusUnreachableError."""
+        try:
+            await self.write()
+        except SessionEndedError:
+            self._peers.forget(self)
+
+    def listen(self, stream: EventStream) -> AbstractAsyncContextManager[None]:
+        return self._peers.listen(self, stream)
+
     # -- unrequested messages
 
     @property
@@ -151,7 +190,7 @@ class SharedSession(HttpSession):
             super().send(message)
         else:
             self.unsent.append(message)
-            self._deliver(self)
+            self._peers.deliver(self)
 
     def send_here(self, message: Outbound) -> None:
         """Send it on a GET stream of this replica."""

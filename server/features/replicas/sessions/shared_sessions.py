@@ -111,16 +111,17 @@ class SharedSessions(Sessions):
         self._start(self._keep_alive())
 
     async def admit(self, principal: Principal) -> HttpSession | None:
-        session = self.open(principal)
-        if not isinstance(session, SharedSession):
+        if not self._make_room(principal):
             return None
+        session = self._create(principal)
+        self._keep(session)
         try:
             if self._limits is not None:
                 for key in await self._limits.add(session.key, principal):
                     self._end_key(key)
             await session.add()
         except BaseException:
-            self._forget(session)
+            self.forget(session)
             raise
         return session
 
@@ -139,7 +140,7 @@ class SharedSessions(Sessions):
         session = self._by_key.get(key)
         if data is None or key in self._ended:
             if session is not None:
-                self._forget(session)
+                self.forget(session)
             return None
         if session is None or session.data != data:
             record = decode_record(data)
@@ -154,7 +155,7 @@ class SharedSessions(Sessions):
             try:
                 await session.write()
             except SessionEndedError:
-                self._forget(session)
+                self.forget(session)
                 return None
         if session.id not in self._sessions:
             return None  # it has ended meanwhile
@@ -162,13 +163,12 @@ class SharedSessions(Sessions):
         return session
 
     def close(self, session: AnySession) -> None:
-        if isinstance(session, SharedSession) and session.id in self._sessions:
-            self._end_key(session.key)
+        if session.id in self._sessions:
+            self._end_key(session.record_key)
 
     async def end(self, session: HttpSession) -> None:
         """End the session at all replicas. Raises BusUnreachableError if that is uncertain."""
-        assert isinstance(session, SharedSession)
-        await asyncio.shield(self._end_key(session.key))
+        await asyncio.shield(self._end_key(session.record_key))
 
     async def suspend_all(self) -> None:
         """Close all sessions here. Other replicas go on with them."""
@@ -178,46 +178,35 @@ class SharedSessions(Sessions):
             session.collect_undelivered()  # running calls get an error, which the next replica finds
             with contextlib.suppress(BusUnreachableError):
                 await self._unrequested.leave(session)
-            self._forget(session)
+            self.forget(session)
         for task in list(self._tasks):
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks)
         self._unwatch()
 
-    # -- messages of clients for other replicas
+    # -- the peers of a session here
 
-    async def pass_on(self, session: HttpSession, message: Inbound | list[Inbound]) -> Inbound | list[Inbound]:
-        """Return the part of a message that is for this replica, after the others have theirs. Raises
-        BusUnreachableError."""
-        assert isinstance(session, SharedSession)
+    def deliver(self, session: SharedSession) -> None:
+        self._unrequested.deliver(session)
+
+    async def pass_on(self, session: SharedSession, message: Inbound | list[Inbound]) -> None:
+        """Send answers and cancellations to the replicas that they are for. Raises BusUnreachableError."""
         silent = set[str]()  # replicas that do not take answers: a batch must not wait for each of them
         for each in message if isinstance(message, list) else [message]:
             if isinstance(each, Response):
                 await self._pass_answer(session, each, silent)
             elif isinstance(each, Notification) and each.method == CANCELLED:
                 self._pass_cancellation(session, each)
-        return message
 
-    async def store(self, session: HttpSession) -> None:
-        """Write what a notification changed. Raises BusUnreachableError."""
-        assert isinstance(session, SharedSession)
-        try:
-            await session.write()
-        except SessionEndedError:
-            self._forget(session)
-
-    async def find_event(self, session: HttpSession, id: str, principal: Principal) -> tuple[EventStream, int] | None:
-        assert isinstance(session, SharedSession)
+    async def resume(self, session: SharedSession, id: str, principal: Principal) -> tuple[EventStream, int] | None:
         return await self._streams.resume(session, id, principal)
 
-    def keep_request(self, session: HttpSession, stream: EventStream, message: Inbound | list[Inbound]) -> None:
-        assert isinstance(session, SharedSession)
+    def keep_request(self, session: SharedSession, stream: EventStream, message: Inbound | list[Inbound]) -> None:
         self._streams.keep_request(session, stream, message)
 
     @contextlib.asynccontextmanager
-    async def listening(self, session: HttpSession, stream: EventStream) -> AsyncGenerator[None]:
-        assert isinstance(session, SharedSession)
+    async def listen(self, session: SharedSession, stream: EventStream) -> AsyncGenerator[None]:
         if not session.is_get_stream(stream):
             yield
             return
@@ -266,13 +255,13 @@ class SharedSessions(Sessions):
             case "cancel" if notice.id is not None:
                 session.session.cancel(notice.id)
             case "end":
-                self._forget(session)
+                self.forget(session)
             case "change" if session.listener == session.replica:
                 self._start(self._refresh(session))
             case _:
                 return
 
-    def _note_change(self, session: SharedSession) -> None:
+    def note_change(self, session: SharedSession) -> None:
         self._publish(_Notice(session.key, "change"))
 
     async def _refresh(self, session: SharedSession) -> None:
@@ -302,7 +291,7 @@ class SharedSessions(Sessions):
                 return  # with the next
             for session, data in zip(some, records, strict=True):
                 if data is None and session.id in self._sessions:
-                    self._forget(session)
+                    self.forget(session)
 
     # -- inside
 
@@ -310,18 +299,8 @@ class SharedSessions(Sessions):
         return self._create_session(principal, "")
 
     def _create_session(self, principal: Principal, id: str) -> SharedSession:
-        bus = self._bus
-        return SharedSession(
-            principal,
-            self._transport,
-            self._store,
-            bus.streams,
-            bus.replica.name,
-            self._unrequested.deliver,
-            self._note_change,
-            events=self._events,
-            key=id,
-        )
+        streams, name = self._bus.streams, self._bus.replica.name
+        return SharedSession(principal, self._transport, self._store, streams, name, self, events=self._events, key=id)
 
     async def _build(
         self, id: str, key: str, data: bytes, record: SessionRecord, principal: Principal
@@ -335,8 +314,7 @@ class SharedSessions(Sessions):
             session.take_record(data, record)
             if len(self._sessions) >= self._most:
                 self._evict_largest(principal)
-            self._add(session)
-            self._watch()
+            self._keep(session)
         else:
             session.take_record(data, record)
         if record.revision and (
@@ -352,28 +330,23 @@ class SharedSessions(Sessions):
         await self._share(session.session, session.record.subscribed)
         session.note_subscriptions()
 
-    def _add(self, session: AnySession) -> None:
-        super()._add(session)
-        assert isinstance(session, SharedSession)
+    def _keep(self, session: SharedSession) -> None:
+        self._add(session)
         self._by_key[session.key] = session
+        self._watch()
 
-    def _forget(self, session: SharedSession) -> None:
-        """Close the session here. Its record, if there is one, stays."""
-        if session.id in self._sessions:
-            self._remove(session)
-            self._by_key.pop(session.key, None)
-            session.end()
-            self._on_end(session.session)
+    def _remove(self, session: AnySession) -> None:
+        super()._remove(session)
+        self._by_key.pop(session.record_key, None)
 
     def _evict(self, session: AnySession) -> None:
-        assert isinstance(session, SharedSession)
-        self._forget(session)
+        self.forget(session)
 
     def _end_key(self, key: str) -> "asyncio.Task[None]":
         """End a session at all replicas, and return the removal of its record."""
         session = self._by_key.get(key)
         if session is not None:
-            self._forget(session)
+            self.forget(session)
         self._ended.add(key)
         self._publish(_Notice(key, "end"))
         removal = asyncio.get_running_loop().create_task(self._remove_record(key))
