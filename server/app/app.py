@@ -130,7 +130,7 @@ class App:
         from toolgate.server.overview.dashboard import Dashboard  # start-up: stdio does without
 
         host, telemetry = self.host, self.host.telemetry()
-        calls, trail = telemetry.recent_calls, telemetry.own_entries()
+        calls, trail = host.shown_calls(), telemetry.own_entries()
         assert calls is not None  # HTTP is served
         parts, added = host.health_parts, [create_part() for create_part in host.page_parts]
         return Dashboard(host.server(), host.store(), host.clock(), host.workspaces(), calls, trail, parts, added)

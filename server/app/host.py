@@ -39,7 +39,7 @@ from toolgate.server.state.rows.todos import TodoStore
 from toolgate.server.state.sqlite.store import SqliteStore
 from toolgate.server.state.store import Store
 from toolgate.server.telemetry.audit.store import AuditFileStore, AuditStore
-from toolgate.server.telemetry.recent_calls import RecentCalls
+from toolgate.server.telemetry.recent_calls import CallFeed, RecentCalls
 from toolgate.server.telemetry.setup import Telemetry
 from toolgate.server.workspaces.workspaces import Workspaces
 from toolgate.tools.api.context.notices import Notices
@@ -164,6 +164,7 @@ class AppHost:
         # -- what observes them
         self.audit_store: Slot[AuditStore] = Slot("audit_store", lambda: AuditFileStore(config.state))
         self.recent_calls = Slot("recent_calls", lambda: RecentCalls() if config.is_remote else None)
+        self.shown_calls: Slot[CallFeed | None] = Slot("shown_calls", self.recent_calls)
         self.telemetry = Slot("telemetry", self._create_telemetry)
         # -- the server
         self.settings = Settings(hold=config.hold - min(MARGIN, config.hold / 4), any_file=not config.is_remote)

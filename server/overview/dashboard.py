@@ -22,7 +22,7 @@ from toolgate.server.state.rows.todos import TodoOutline, TodoStore
 from toolgate.server.state.store import Store
 from toolgate.server.telemetry.audit.checker import EntryData
 from toolgate.server.telemetry.audit.store import EntryReader
-from toolgate.server.telemetry.recent_calls import MAX_CALLS, RecentCall, RecentCalls
+from toolgate.server.telemetry.recent_calls import MAX_CALLS, CallFeed, RecentCall
 from toolgate.server.workspaces.workspaces import Workspaces
 from toolgate.tools.api.context.services import Plan
 from toolgate.tools.api.errors import ToolError
@@ -141,7 +141,7 @@ class Dashboard:
         store: Store,
         clock: CallbackTimer,
         workspaces: Workspaces,
-        recent_calls: RecentCalls,
+        recent_calls: CallFeed,
         own_entries: EntryReader | None,
         parts: Sequence[Callable[[], PartHealth]] = (),
         page_parts: Sequence[PagePart] = (),

@@ -5,7 +5,7 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -44,7 +44,21 @@ class RecentCall(msgspec.Struct, eq=False):
         return self.outcome == "waiting" or (self.call is not None and self.call.is_waiting)
 
 
+class CallFeed(Protocol):
+    """The last calls that a page shows."""
+
+    def newest(self, principal: str) -> list[RecentCall]:
+        """Return the calls of the principal, the newest first."""
+        ...
+
+    def watch(self, principal: str, notify: Callable[[], None]) -> Callable[[], None]:
+        """Call `notify` whenever a call begins or ends. Return the function that ends this."""
+        ...
+
+
 class RecentCalls:
+    """The last calls of this server: a `CallFeed`, which observes them."""
+
     def __init__(self, now: Callable[[], float] = time.time) -> None:
         self._now = now
         self._last_id = 0
@@ -52,11 +66,9 @@ class RecentCalls:
         self._watching: dict[str, set[Callable[[], None]]] = {}
 
     def newest(self, principal: str) -> list[RecentCall]:
-        """Return the calls of the principal, the newest first."""
         return list(reversed(self._calls.get(principal, ())))
 
     def watch(self, principal: str, notify: Callable[[], None]) -> Callable[[], None]:
-        """Call `notify` whenever a call begins or ends. Return the function that ends this."""
         watching = self._watching.setdefault(principal, set())
         watching.add(notify)
 

@@ -48,7 +48,7 @@ class ReplicasFeature:
         host.remote_tasks.take(lambda _: self._create_remote_tasks(host))
         host.limiter.take(lambda _: self._share_limiter(host))
         host.session_approvals.take(lambda _: SharedSessionApprovals(self._get_bus(host).keys))
-        host.recent_calls.take(lambda _: SharedCalls(self._get_bus(host)))
+        host.shown_calls.take(lambda _: self._share_calls(host))
         host.open_sessions.take(lambda _: self._create_session_opener(host))
         host.health_parts.append(lambda: describe_backend("Redis", self._get_bus(host).health()))
         host.metric_rows.append(lambda: bus_rows(self._get_bus(host).health))
@@ -96,6 +96,10 @@ class ReplicasFeature:
     def _share_limiter(self, host: AppHost) -> SharedRateLimiter | None:
         local = host.local_limiter()
         return None if local is None else SharedRateLimiter(local.most, local, self._get_bus(host))
+
+    def _share_calls(self, host: AppHost) -> SharedCalls | None:
+        local = host.recent_calls()
+        return None if local is None else SharedCalls(self._get_bus(host), local)
 
     def _create_session_opener(self, host: AppHost) -> SharedSessionOpener:
         return SharedSessionOpener(self._get_bus(host), host.server(), host.dispatcher())

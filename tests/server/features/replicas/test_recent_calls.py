@@ -9,6 +9,7 @@ from tests.server.features.replicas.bus.pairs import run_replicas as run_replica
 from toolgate.server.base.bus.bus import Bus
 from toolgate.server.features.replicas.services.recent_calls import CALLS, OPEN, SIGN, SharedCalls
 from toolgate.server.protocol.task import StoredTask
+from toolgate.server.telemetry.recent_calls import RecentCalls
 
 Run = Callable[..., None]
 
@@ -19,13 +20,14 @@ def task(id: str, began: float) -> StoredTask:
 
 def test_a_page_shows_the_calls_of_all_replicas(run_replicas: Run) -> None:
     async def check(one: Bus, two: Bus) -> None:
-        here, there = SharedCalls(one), SharedCalls(two)
+        local, remote = RecentCalls(), RecentCalls()
+        here, there = SharedCalls(one, local), SharedCalls(two, remote)
         sent: list[bytes] = []
         for topic in (OPEN, CALLS):
             await one.topics.subscribe(topic, lambda _: None, lambda: None).confirm()
             await two.topics.subscribe(topic, sent.append, lambda: None).confirm()
-        there.task_lost(task("first", 1))
-        here.task_lost(task("second", 2))
+        remote.task_lost(task("first", 1))
+        local.task_lost(task("second", 2))
         await asyncio.sleep(0.1)
         assert sent == []
         changes: list[None] = []
@@ -39,7 +41,7 @@ def test_a_page_shows_the_calls_of_all_replicas(run_replicas: Run) -> None:
 
         await eventually(lambda: has_all("second", "first"), 3 * SIGN)  # a sign may be lost: the next one shows it
         changes.clear()
-        there.task_lost(task("third", 3))
+        remote.task_lost(task("third", 3))
         await eventually(lambda: has_all("third", "second", "first"), 3 * SIGN)
         assert changes
         assert [call.tool for call in there.newest("ada")] == ["third", "first"]
