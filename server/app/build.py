@@ -34,7 +34,7 @@ from toolgate.tools.workspace import limits
 from toolgate.tools.workspace.output.run_record import TaskEnd
 
 if TYPE_CHECKING:
-    from toolgate.server.base.bus.bus import Bus
+    from toolgate.server.base.bus.bus import Bus, Counters
     from toolgate.server.plugins.reload import PluginReloader
     from toolgate.server.policy.remembered_approvals import SessionApprovals
     from toolgate.server.workspaces.retention import WorkspaceCleaner
@@ -155,6 +155,13 @@ def plugin_folders(config: Config) -> Sequence[Path]:
             raise UsageError(f"--plugins: {folder} is neither a folder nor a Python file: its name must end in .py")
     folders: Sequence[Path] = config.plugins
     return folders
+
+
+def find_counters() -> "Callable[[], Counters]":
+    """Return what makes the counters of one limiter."""
+    from toolgate.server.base.bus.memory_keys import MAX_COUNTERS, MemoryKeys  # start-up: stdio does without
+
+    return partial(MemoryKeys, most=MAX_COUNTERS)
 
 
 def build_policy(

@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from toolgate.server.auth.oauth_server.service import AuthorizationService
     from toolgate.server.auth.revocation_watch import GrantHolder
     from toolgate.server.auth.setup import Access
-    from toolgate.server.base.bus.bus import Bus
+    from toolgate.server.base.bus.bus import Bus, Counters
     from toolgate.server.base.principal import GrantKey
     from toolgate.server.calls.pending_questions import QuestionView
     from toolgate.server.overview.health import PartHealth
@@ -134,6 +134,7 @@ class AppHost:
         self.processes: Slot[LiveProcesses] = Slot("processes", lambda: self.store().open_processes())
         self.locks: Slot[Callable[[str], ReplicaLocks] | None] = Slot("locks", lambda: None)  # by a replica's name
         self.bus: Slot[Bus | None] = Slot("bus", self._create_bus)  # None over stdio
+        self.create_counters: Slot[Callable[[], Counters]] = Slot("create_counters", build.find_counters)
         # -- workspaces
         self.root = Slot("root", partial(build.workspace_root, config))
         self.where = Slot("where", lambda: str(self.root() or ""))
@@ -193,7 +194,7 @@ class AppHost:
             lambda: scopes.list_served_scopes(self.server().registry),
             self.web(),
             bus,
-            is_shared=self.is_shared,
+            self.create_counters(),
         )
         self._authorization = opened.authorization
         return opened

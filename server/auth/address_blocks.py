@@ -7,19 +7,15 @@ Dynamic Queue Length Thresholds for Shared-Memory Packet Switches (1998).
 """
 
 import ipaddress
-import logging
-from collections.abc import Callable
 
-from toolgate.server.base.bus.bus import BusUnreachableError, KeyLimit, Keys
-from toolgate.server.policy.rate_limit import SPAN, SlidingWindow
+from toolgate.server.base.bus.bus import Counters, KeyLimit
+from toolgate.server.policy.rate_limit import SPAN
 
 V4 = (32, 24)  # an address; the smallest block routed alone
 V6 = (64, 56, 48)  # a host or link; a home's block; a company's or tunnel's block
 BLOCK_FACTOR = 2  # limit of a block, compared with the next narrower one: customers of one provider are neighbours
 MAX_BLOCK = 64  # characters of a block in a key: a malformed address may be longer
 BLOCK_SHARE = 8  # the widest block may use an eighth of what is left of the total
-
-log = logging.getLogger("toolgate.auth")
 
 
 def prefixes(address: str) -> tuple[str, ...]:
@@ -43,61 +39,20 @@ def block_limits(each: int, all: int, total: int, count: int) -> list[int]:
 
 class AddressLimiter:
     """Allow at most `each` a minute for one address (IPv6: one /64), twice that for each wider block, and `all` in
-    total. Of what is left of the total, the widest block gets one part in `BLOCK_SHARE`."""
+    total. Of what is left of the total, the widest block gets one part in `BLOCK_SHARE`. A minute begins with its first
+    try. `name` tells the limits from others at the same `counters`."""
 
-    def __init__(self, each: int, all: int, now: Callable[[], float]) -> None:
-        self._each = each
-        self._all = all
-        self._now = now
-        self._total = SlidingWindow()
-        self._of: dict[str, SlidingWindow] = {}  # of this minute and the last: a few for each of `all`
-
-    def take(self, address: str) -> bool:
-        """Count one try, and return whether it is allowed. A refused one is not counted."""
-        now, blocks = self._now(), prefixes(address)
-        if self._total.wait(now, self._all):
-            return False
-        minutes = [self._of.get(block) or SlidingWindow() for block in blocks]
-        limits = block_limits(self._each, self._all, self._total.count, len(blocks))
-        if any(minute.wait(now, limit) for minute, limit in zip(minutes, limits, strict=True)):
-            return False
-        self._forget(now)
-        for block, minute in zip(blocks, minutes, strict=True):
-            self._of[block] = minute
-            minute.add(now)
-        self._total.add(now)
-        return True
-
-    def _forget(self, now: float) -> None:
-        """Drop the blocks of past minutes, so that at most two minutes are in memory."""
-        if len(self._of) >= 2 * len(V6) * self._all:
-            self._of = {block: minute for block, minute in self._of.items() if not minute.is_over(now)}
-
-
-class SharedAddressLimiter:
-    """An `AddressLimiter` of all replicas with `keys`, where `name` tells it from others; of this process without, and
-    while Redis is away."""
-
-    def __init__(self, name: str, each: int, all: int, now: Callable[[], float], keys: Keys | None = None) -> None:
+    def __init__(self, name: str, each: int, all: int, counters: Counters) -> None:
         self._name = name
         self._each = each
         self._all = all
-        self._local = AddressLimiter(each, all, now)
-        self._keys = keys
+        self._counters = counters
 
     async def take(self, address: str) -> bool:
         """Count one try, and return whether it is allowed. A refused one is not counted."""
-        if self._keys is not None:
-            try:
-                return await self._take(self._keys, prefixes(address))
-            except BusUnreachableError as error:
-                log.warning("%s are counted by this process alone: %s", self._name, error)
-        return self._local.take(address)
-
-    async def _take(self, keys: Keys, blocks: tuple[str, ...]) -> bool:
-        whole = f"{self._name} all"
-        total = int(await keys.get(whole) or 0)
+        whole, blocks = f"{self._name} all", prefixes(address)
+        total = int(await self._counters.get(whole) or 0)
         limits = block_limits(self._each, self._all, total, len(blocks))
         names = [f"{self._name} {block[:MAX_BLOCK]}" for block in blocks]
         of_blocks = [KeyLimit(name, limit, SPAN) for name, limit in zip(names, limits, strict=True)]
-        return await keys.count([KeyLimit(whole, self._all, SPAN), *of_blocks]) == 0
+        return await self._counters.count([KeyLimit(whole, self._all, SPAN), *of_blocks]) == 0

@@ -5,6 +5,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
@@ -19,7 +20,7 @@ from toolgate.server.auth.revocation_watch import RevocationTopic
 from toolgate.server.auth.tokens.access_tokens import OwnTokens, TokenVerifier
 from toolgate.server.auth.tokens.external_issuer import ExternalTokens
 from toolgate.server.auth.tokens.signing_keys import SigningKeys
-from toolgate.server.base.bus.bus import Bus, Keys
+from toolgate.server.base.bus.bus import Bus, Counters
 from toolgate.server.base.text import describe_os_error
 from toolgate.server.config.load import Config
 from toolgate.server.config.types import is_loopback
@@ -56,17 +57,16 @@ def open_access(
     served: Callable[[], Sequence[str]],
     web: Web,
     bus: Bus,
-    *,
-    is_shared: bool = False,
+    create_counters: Callable[[], Counters],
 ) -> Access:
-    """Build access to the server at `public_url`; `served()` returns the scopes there are. `is_shared`: other servers
-    answer for this one, and guesses count at all of them. Raises UsageError."""
+    """Build access to the server at `public_url`; `served()` returns the scopes there are. `create_counters()` returns
+    what limits are counted by. Raises UsageError."""
     own = config.auth == "oauth"
     paths = [row.path for row in config.transports]
     issuer: str = public_url if own else config.auth
     resource = ProtectedResource(public_url, issuer, served, name=config.name, paths=paths)
     return (
-        _own(config, resource, sealing_keys, store, served, web, bus, bus.keys if is_shared else None)
+        _own(config, resource, sealing_keys, store, served, web, bus, create_counters)
         if own
         else _outside(resource, config.allow_private)
     )
@@ -80,12 +80,12 @@ def _own(
     served: Callable[[], Sequence[str]],
     web: Web,
     bus: Bus,
-    shared_keys: Keys | None,
+    create_counters: Callable[[], Counters],
 ) -> Access:
     keys = SigningKeys(store, Sealer(sealing_keys.find("signing"), None))
     tokens = OwnTokens(resource.issuer, resource.audience, keys, partial(list_denied_tokens, store), now=store.now)
     known = clients_file.read_clients(config.clients) if config.clients is not None else {}
-    ways = _sign_in(config, resource.issuer, store, web, shared_keys)
+    ways = _sign_in(config, resource.issuer, store, web, keys=bus.keys, create_counters=create_counters)
     if resource.issuer.startswith("https:") and is_loopback(config.host) and not ways.proxies:
         log.warning(
             "%s is reached through a proxy that --trusted-proxies does not name, so failed sign-ins can't be counted "
@@ -107,7 +107,7 @@ def _own(
         registration=config.registration,
         client_hosts=config.client_hosts,
         enterprise_issuers=config.enterprise_issuers,
-        shared_keys=shared_keys,
+        create_counters=create_counters,
     )
 
     async def close() -> None:
@@ -157,7 +157,7 @@ def check_login_header(config: Config, *, can_commands_reach_host: bool) -> None
         log.warning("%s: %s", forged, PROVE_PROXY)
 
 
-def _sign_in(config: Config, public_url: str, store: Store, web: Web, keys: Keys | None = None) -> SignInMethods:
+def _sign_in(config: Config, public_url: str, store: Store, web: Web, **counted: Any) -> SignInMethods:
     header: Path | None = config.login_header_secret
     try:
         return build_sign_in(
@@ -170,8 +170,8 @@ def _sign_in(config: Config, public_url: str, store: Store, web: Web, keys: Keys
             config.trusted_proxies,
             config.enterprise_issuers,
             read_token(header, "--login-header-secret") if header is not None else "",
-            keys=keys,
             server=config.name,
+            **counted,
         )
     except ValueError as error:
         raise UsageError(str(error)) from None

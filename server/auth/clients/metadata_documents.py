@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec.structs import replace
 
-from toolgate.server.auth.address_blocks import SharedAddressLimiter
+from toolgate.server.auth.address_blocks import AddressLimiter
 from toolgate.server.auth.clients import model
 from toolgate.server.auth.clients.document_copies import DOCUMENT_COPIES, DocumentCopy
 from toolgate.server.auth.clients.fetching import FetchSlots, NoFreeSlotError, Reachability
@@ -26,6 +26,7 @@ from toolgate.server.auth.tokens import jose
 from toolgate.server.auth.tokens.access_tokens import UnavailableError
 from toolgate.server.auth.tokens.external_issuer import Fetch
 from toolgate.server.auth.tokens.jose import InvalidTokenError, JoseKey
+from toolgate.server.base.bus.memory_keys import MemoryKeys
 from toolgate.server.policy.rate_limit import SPAN
 from toolgate.server.state.rows import clients as client_rows
 from toolgate.server.state.store import StateError
@@ -34,7 +35,7 @@ from toolgate.tools.api.errors import ToolError
 from toolgate.tools.reading.web.page import AddressRefusedError
 
 if TYPE_CHECKING:
-    from toolgate.server.base.bus.bus import Keys
+    from toolgate.server.base.bus.bus import Counters
     from toolgate.server.state.store import Connection, Store
 
 DOCUMENT, KEY_SET = "the client's metadata document", "the client's key set"
@@ -71,7 +72,7 @@ class MetadataDocuments:
 
     - `hosts`: accepts only documents of these hosts and their subdomains; if empty, of any.
     - `served`: as for the authorization server. `well_known`: URL → copy of its document.
-    - `consequence`: as for Reachability. With `keys` all replicas count new documents together.
+    - `consequence`: as for Reachability. New documents are counted by `counters`.
     """
 
     def __init__(
@@ -84,14 +85,14 @@ class MetadataDocuments:
         *,
         copies: Mapping[str, DocumentCopy] = DOCUMENT_COPIES,
         consequence: str = "",
-        keys: "Keys | None" = None,
+        counters: "Counters | None" = None,
     ) -> None:
         self._store = store
         self._fetch = fetch
         self._served = served
         self._hosts = tuple(hosts)
         self._now = now
-        self._fetches = SharedAddressLimiter("documents", NEW, ALL_NEW, now, keys)
+        self._fetches = AddressLimiter("documents", NEW, ALL_NEW, counters if counters is not None else MemoryKeys(now))
         self._document_slots = FetchSlots(HOST_AT_ONCE, AT_ONCE, WAIT)
         self._key_slots = FetchSlots(HOST_AT_ONCE, AT_ONCE, WAIT)  # apart from those for strangers' documents
         self._under_way: dict[tuple[Load, str], asyncio.Task[None]] = {}  # by URL, shared by all callers

@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from toolgate.server.auth.login.passwords import TYPED, WeakPasswordError, check_password, compose_password
-from toolgate.server.auth.login.shared_throttle import SharedGuessLimiter, SharedThrottle
 from toolgate.server.auth.login.throttle import Backoff, GuessLimiter, Throttle, block_backoffs
 from toolgate.server.base.bus.bus import BusUnreachableError
-from toolgate.server.base.bus.memory_keys import MemoryKeys
+from toolgate.server.base.bus.memory_keys import MAX_COUNTERS, MemoryKeys
 from toolgate.server.base.principal import derive_subject
 from toolgate.server.state.errors import StateError
 from toolgate.server.state.rows import grants as grant_rows
@@ -26,7 +25,7 @@ from toolgate.server.state.rows import people as people_rows
 from toolgate.server.state.rows.people import BUILT_IN
 
 if TYPE_CHECKING:
-    from toolgate.server.base.bus.bus import Keys
+    from toolgate.server.base.bus.bus import Counters, Keys
     from toolgate.server.state.store import Connection, Store
 
 MAX_NAME = 64  # characters
@@ -73,22 +72,20 @@ class SignInError(Exception):
 
 
 class Accounts:
-    """The accounts in the state database. With `keys` all replicas count guesses together. `server` are the server's
-    names, of which no password may be made."""
+    """The accounts in the state database. Guesses are counted by `counters`. `server` are the server's names, of which
+    no password may be made."""
 
     def __init__(
         self,
         store: "Store",
-        throttle: Throttle | None = None,
+        counters: "Counters | None" = None,
         now: Callable[[], float] | None = None,
-        keys: "Keys | None" = None,
         server: str = "",
     ) -> None:
         self._store = store
         self._server = server
-        throttle = throttle or Throttle()
-        guesses = GuessLimiter(throttle, NAME_BACKOFF, ADDRESS_BACKOFF, TOTAL_BACKOFF)
-        self._guesses = SharedGuessLimiter(guesses, SharedThrottle(throttle, keys), keys)
+        counters = counters if counters is not None else MemoryKeys(most=MAX_COUNTERS)
+        self._guesses = GuessLimiter(counters, NAME_BACKOFF, ADDRESS_BACKOFF, TOTAL_BACKOFF)
         self._now = now or store.now
         self._hashing = asyncio.Semaphore(AT_ONCE)
         self._dummy_hash = ""  # matches no password; for unknown names
@@ -262,18 +259,18 @@ def _require_account(connection: "Connection", name: str) -> Any:
 
 class PairingCode:
     """The code that creates the first account, on the page `where`. The code is in the log of the replica that made it;
-    all know its hash. With `keys` that is on the bus of all replicas."""
+    all know its hash, which is among `keys`. Guesses are counted by `counters`."""
 
     def __init__(
         self,
         where: str,
-        throttle: Throttle | None = None,
-        now: Callable[[], float] = time.monotonic,
         keys: "Keys | None" = None,
+        counters: "Counters | None" = None,
+        now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._where = where
-        self._throttle = SharedThrottle(throttle or Throttle(now), keys)
         self._keys = keys if keys is not None else MemoryKeys(now)
+        self._throttle = Throttle(counters if counters is not None else MemoryKeys(now, MAX_COUNTERS))
 
     async def offer(self) -> str:
         """Log a new code, and return the link that fills it in; "" if the last one is still valid, at any replica."""

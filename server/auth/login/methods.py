@@ -20,7 +20,7 @@ from toolgate.server.policy.sign_in_methods import HEADER, PASSWORD, external_me
 from toolgate.server.state.rows.people import BUILT_IN
 
 if TYPE_CHECKING:
-    from toolgate.server.base.bus.bus import Keys
+    from toolgate.server.base.bus.bus import Counters, Keys
     from toolgate.server.state.store import Store
 
 ACCEPTED, REFUSED, THROTTLED = "accepted", "refused", "throttled"  # results of a sign-in, in the log
@@ -102,12 +102,18 @@ def build_sign_in(
     header_secret: str = "",
     now: Callable[[], float] | None = None,
     keys: "Keys | None" = None,
+    create_counters: "Callable[[], Counters | None]" = lambda: None,
     server: str = "",
 ) -> SignInMethods:
     """Return the ways to sign in, from `--login` (`password`, `oidc=ISSUER`, `github`, `header=NAME`), client ids and
-    secrets by way, `--allow-users`, `--trusted-proxies`, `--enterprise-issuers` and `--login-header-secret`. With
-    `keys` all replicas count tries together; `server` is the server's name. Raises ValueError, which names the invalid
-    option."""
+    secrets by way, `--allow-users`, `--trusted-proxies`, `--enterprise-issuers` and `--login-header-secret`.
+
+    keys: have the pairing code
+    create_counters: returns what the tries of one kind are counted by
+    server: the server's name
+
+    Raises ValueError, which names the invalid option.
+    """
     chosen = _parse_ways(ways)
     external = [method.name for method in external_methods() if method.name in chosen]
     try:
@@ -121,10 +127,10 @@ def build_sign_in(
     has_accounts, host = PASSWORD.name in chosen, urlsplit(public_url).hostname or ""
     return SignInMethods(
         sessions=LoginSessions(store, now),
-        pending_logins=PendingLogins(store, now, keys=keys),
+        pending_logins=PendingLogins(store, now, counters=create_counters()),
         proxies=proxies,
-        accounts=Accounts(store, now=now, keys=keys, server=f"{server} {host}") if has_accounts else None,
-        pairing=PairingCode(f"{public_url}/login", keys=keys) if has_accounts else None,
+        accounts=Accounts(store, create_counters(), now, f"{server} {host}") if has_accounts else None,
+        pairing=PairingCode(f"{public_url}/login", keys, create_counters()) if has_accounts else None,
         providers=_build_providers(chosen, credentials, allowlist, fetch),
         trusted_header=_build_trusted_header(chosen, proxies, allowlist, header_secret),
         enterprise_issuers=frozenset(enterprise_issuers),

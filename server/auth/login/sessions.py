@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from toolgate.server.auth.address_blocks import SharedAddressLimiter
+from toolgate.server.auth.address_blocks import AddressLimiter
 from toolgate.server.auth.login.accounts import Person, save_person
+from toolgate.server.base.bus.memory_keys import MemoryKeys
 from toolgate.server.state.rows import people as people_rows
 from toolgate.server.state.rows.grants import hash_secret
 
 if TYPE_CHECKING:
-    from toolgate.server.base.bus.bus import Keys
+    from toolgate.server.base.bus.bus import Counters
     from toolgate.server.state.store import Connection, Store
 
 LIFETIME = 12 * 3600.0  # seconds: a working day
@@ -139,12 +140,13 @@ class PendingLogins:
         store: "Store",
         now: Callable[[], float] | None = None,
         most: int = MAX_PENDING,
-        keys: "Keys | None" = None,
+        counters: "Counters | None" = None,
     ) -> None:
         self._store = store
         self._now = now or store.now
         self._most = most
-        self._limiter = SharedAddressLimiter("sign-ins", PER_ADDRESS, PER_MINUTE, self._now, keys)
+        counters = counters if counters is not None else MemoryKeys(self._now)
+        self._limiter = AddressLimiter("sign-ins", PER_ADDRESS, PER_MINUTE, counters)
 
     async def start(self, pending: PendingLogin, address: str = "") -> str:
         """Return the ticket for the cookie. `address` is the browser's, "" if unknown. Raises TooManyLoginsError."""

@@ -1,19 +1,17 @@
 """Slow down guessing: each key has a few free tries, then each try makes the wait longer.
 
-These counts are in one process's memory. A restart drops them, but no guesser can cause one. `shared_throttle.py`
-counts over all replicas.
+The counts are in memory, or at all replicas together. A restart may drop them, but no guesser can cause one.
 """
 
-import time
-from collections.abc import Callable, Iterable
+import asyncio
 
 import msgspec
 from msgspec.structs import replace
 
-from toolgate.server.auth.address_blocks import BLOCK_FACTOR, prefixes
+from toolgate.server.auth.address_blocks import BLOCK_FACTOR, MAX_BLOCK, prefixes
+from toolgate.server.base.bus.bus import Counters, KeyLimit
 
-MAX_KEYS = 20_000  # keys in memory, six for each try; if there are more guessers, the shared key slows them all
-MAX_ORIGINS = 10_000  # pairs of a name and an address with a right guess
+ORIGIN_TIME = 30 * 86_400.0  # seconds that an address with a right guess is remembered
 BLOCK_WAIT = 300.0  # seconds, the longest wait of a block: a guesser's neighbours wait too
 
 
@@ -40,58 +38,61 @@ class Backoff(msgspec.Struct, frozen=True):
 UNLIMITED = Backoff(free=2**62, longest=0.0)  # counts, without a limit
 
 
-class _Count(msgspec.Struct):
-    tries: int
-    last: float
+Paces = tuple[tuple[str, Backoff], ...]  # keys, each with its limit
 
 
 class Throttle:
-    """Count tries as they begin, so that concurrent ones gain nothing. A try that was no guess is taken back later."""
+    """Count tries by keys of `counters`: those that begin at once gain nothing, and one that was no guess is returned.
 
-    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
-        self._now = now
-        self._counts: dict[str, _Count] = {}  # by time of the last try, oldest first
+    A key has a number of tries, and a gate that is shut for its wait after each try. The tries are counted first; of
+    several that find a gate open, one passes.
+    """
 
-    def take(self, paces: Iterable[tuple[str, Backoff]]) -> None:
+    def __init__(self, counters: Counters) -> None:
+        self._counters = counters
+
+    async def take(self, paces: Paces) -> None:
         """Count one try for all keys. Raises ThrottledError if one of them must wait; then none is counted."""
-        keys, now = list(paces), self._now()
-        waits = [self._wait(key, pace, now) for key, pace in keys]
-        if any(wait > 0 for wait in waits):
-            raise ThrottledError(max(waits))
-        for key, _ in keys:
-            count = self._counts.pop(key, None) or _Count(0, now)
-            self._counts[key] = _Count(count.tries + 1, now)
-        while len(self._counts) > MAX_KEYS:
-            del self._counts[next(iter(self._counts))]
+        counters = self._counters
+        counts = await asyncio.gather(*(counters.increment(name_tries(key), pace.forget) for key, pace in paces))
+        waits = [(key, pace.wait(count)) for (key, pace), count in zip(paces, counts, strict=True)]
+        gates = [KeyLimit(_name_gate(key), 1, wait) for key, wait in waits if wait > 0]
+        wait = await counters.count(gates) if gates else 0.0
+        if wait:
+            await asyncio.gather(*(self._return(1, key, pace) for key, pace in paces))
+            raise ThrottledError(wait)
+        await asyncio.gather(*(counters.touch(name_tries(key), pace.forget) for key, pace in paces))
 
-    def forget(self, *keys: str) -> None:
-        """Drop all tries of these keys."""
-        for key in keys:
-            self._counts.pop(key, None)
-
-    def refund(self, tries: int, *keys: str) -> None:
+    async def refund(self, tries: int, paces: Paces) -> None:
         """Return so many tries to each of these keys."""
-        for key in keys:
-            count = self._counts.get(key)
-            if count is not None:
-                count.tries = max(0, count.tries - tries)
+        await asyncio.gather(*(self._refund(tries, key, pace) for key, pace in paces))
 
-    def tries(self, key: str) -> int:
-        """Return how many tries of a key are counted."""
-        count = self._counts.get(key)
-        return 0 if count is None else count.tries
+    async def forget(self, *keys: str) -> None:
+        """Drop all tries of these keys."""
+        await self._counters.delete(*(name(key) for key in keys for name in (name_tries, _name_gate)))
 
-    def _wait(self, key: str, pace: Backoff, now: float) -> float:
-        count = self._counts.get(key)
-        if count is None:
-            return 0.0
-        if now - count.last > pace.forget:
-            del self._counts[key]
-            return 0.0
-        return count.last + pace.wait(count.tries) - now
+    async def _return(self, tries: int, key: str, pace: Backoff) -> int:
+        """Return tries to a key, of which no more is in memory without any. Return how many are left."""
+        count = await self._counters.increment(name_tries(key), pace.forget, -tries)
+        if count <= 0:
+            await self._counters.delete(name_tries(key))
+        return count
+
+    async def _refund(self, tries: int, key: str, pace: Backoff) -> None:
+        wait = pace.wait(await self._return(tries, key, pace))
+        if wait > 0:
+            await self._counters.touch(_name_gate(key), wait)
+        else:
+            await self._counters.delete(_name_gate(key))
 
 
-Paces = tuple[tuple[str, Backoff], ...]  # keys, each with its limit
+def name_tries(key: str) -> str:
+    """Return the name under which the tries of a key are counted."""
+    return f"tries {key}"
+
+
+def _name_gate(key: str) -> str:
+    return f"gate {key}"
 
 
 class GuessAttempt(msgspec.Struct, frozen=True):
@@ -115,46 +116,48 @@ class GuessLimiter:
     guesses at a name don't lock its owner out. `kind` begins all keys, where names of two kinds are counted together.
     """
 
-    def __init__(self, throttle: Throttle, name: Backoff, address: Backoff, all: Backoff, kind: str = "") -> None:
-        self._throttle = throttle
+    def __init__(self, counters: Counters, name: Backoff, address: Backoff, all: Backoff, kind: str = "") -> None:
+        self._counters = counters
+        self._throttle = Throttle(counters)
         self._name = name
         self._address = address
         self._all = all
         self._kind = kind
-        self._origins: dict[str, None] = {}  # by time of the last right guess, oldest first
 
-    def plan(self, name: str, address: str, device: str, origin: str) -> GuessAttempt:
+    async def take(self, name: str, address: str, device: str = "") -> GuessAttempt:
+        """Count a guess. `name` is short. `address` is "" if unknown: a shared count would let one guesser lock all
+        out. `device` proves an earlier sign-in to the name, or is "". Raises ThrottledError."""
+        origin = self._name_origin(name, address)
+        is_known = bool(origin) and await self._counters.get(origin) is not None
+        attempt = self._plan(name, address, device, origin if is_known else "")
+        await self._throttle.take(attempt.paces)
+        return attempt
+
+    async def take_back(self, attempt: GuessAttempt) -> None:
+        """Do not count an attempt: nothing was checked."""
+        await self._throttle.refund(1, attempt.paces)
+
+    async def forgive(self, attempt: GuessAttempt) -> None:
+        """Undo a right guess: drop the name's tries, and elsewhere those for this name from this address."""
+        tries = int(await self._counters.get(name_tries(attempt.mark)) or 1) if attempt.mark else 1
+        await self._throttle.refund(tries, attempt.shared)
+        await self._throttle.forget(*(key for key, _ in attempt.own), *filter(None, [attempt.mark]))
+        if attempt.origin:
+            await self._counters.set(attempt.origin, b"1", ORIGIN_TIME)
+
+    def _plan(self, name: str, address: str, device: str, origin: str) -> GuessAttempt:
         """Return what a guess counts for. `origin` is "" unless a right guess came from there."""
         if device or origin:
             return GuessAttempt(((f"device {device}" if device else origin, self._name),), origin=origin)
         blocks = [(f"{self._kind}{block}", pace) for block, pace in block_backoffs(address, self._address)]
-        origin = self.name_origin(name, address)
+        origin = self._name_origin(name, address)
         mark = f"mark {origin}" if origin else ""
         own = ((f"{self._kind}name {name}", self._name),)
         return GuessAttempt(own, (*blocks, (f"{self._kind}all", self._all)), mark, origin)
 
-    def take(self, name: str, address: str, device: str = "") -> GuessAttempt:
-        """Count a guess. `name` is short. `address` is "" if unknown: a shared count would let one guesser lock all
-        out. `device` proves an earlier sign-in to the name, or is "". Raises ThrottledError."""
-        origin = self.name_origin(name, address)
-        attempt = self.plan(name, address, device, origin if origin in self._origins else "")
-        self._throttle.take(attempt.paces)
-        return attempt
-
-    def forgive(self, attempt: GuessAttempt) -> None:
-        """Undo a right guess: drop the name's tries, and elsewhere those for this name from this address."""
-        tries = self._throttle.tries(attempt.mark) if attempt.mark else 1
-        self._throttle.refund(tries, *(key for key, _ in attempt.shared))
-        self._throttle.forget(*(key for key, _ in attempt.own), attempt.mark)
-        if attempt.origin:
-            self._origins.pop(attempt.origin, None)
-            self._origins[attempt.origin] = None
-        while len(self._origins) > MAX_ORIGINS:
-            del self._origins[next(iter(self._origins))]
-
-    def name_origin(self, name: str, address: str) -> str:
+    def _name_origin(self, name: str, address: str) -> str:
         """Return the key of guesses at a name from an address, or "" if that is unknown."""
-        return f"{self._kind}origin {name} {prefixes(address)[0]}" if address else ""
+        return f"{self._kind}origin {name} {prefixes(address)[0][:MAX_BLOCK]}" if address else ""
 
 
 def block_backoffs(address: str, pace: Backoff) -> list[tuple[str, Backoff]]:
@@ -163,4 +166,4 @@ def block_backoffs(address: str, pace: Backoff) -> list[tuple[str, Backoff]]:
     blocks = prefixes(address) if address else ()
     longest = min(pace.longest, BLOCK_WAIT)
     wider = (replace(pace, free=pace.free * BLOCK_FACTOR**step, longest=longest) for step in range(1, len(blocks)))
-    return [(f"block {block}", each) for block, each in zip(blocks, (pace, *wider), strict=False)]
+    return [(f"block {block[:MAX_BLOCK]}", each) for block, each in zip(blocks, (pace, *wider), strict=False)]

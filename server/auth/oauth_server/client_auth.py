@@ -11,12 +11,12 @@ from urllib.parse import unquote_plus
 
 import msgspec
 
-from toolgate.server.auth.login.shared_throttle import SharedGuessLimiter, SharedThrottle
-from toolgate.server.auth.login.throttle import UNLIMITED, Backoff, GuessLimiter, Throttle
+from toolgate.server.auth.login.throttle import UNLIMITED, Backoff, GuessLimiter
 from toolgate.server.auth.oauth_server.requests import OAuthRequest, OAuthRequestError
 from toolgate.server.auth.tokens import jose
 from toolgate.server.auth.tokens.jose import InvalidTokenError, JoseKey
-from toolgate.server.base.bus.bus import Keys
+from toolgate.server.base.bus.bus import Counters
+from toolgate.server.base.bus.memory_keys import MAX_COUNTERS, MemoryKeys
 
 ASSERTION = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 LONGEST = 300.0  # seconds an assertion is valid from its issue: its id is stored as long
@@ -35,14 +35,13 @@ class TooManyGuessesError(OAuthRequestError):
         self.wait = wait
 
 
-def secret_guess_limiter(keys: Keys | None = None) -> SharedGuessLimiter:
+def limit_secret_guesses(counters: Counters | None = None) -> GuessLimiter:
     """Return the limiter of guesses at clients' secrets (RFC 6749 section 2.3.1), by client and by address.
 
-    There is no common limit: guesses at one client never lock out another. With `keys` all replicas count together.
+    There is no common limit: guesses at one client never lock out another.
     """
-    throttle = Throttle()
-    local = GuessLimiter(throttle, SECRET, ADDRESS, UNLIMITED, kind="client ")
-    return SharedGuessLimiter(local, SharedThrottle(throttle, keys), keys)
+    counters = counters if counters is not None else MemoryKeys(most=MAX_COUNTERS)
+    return GuessLimiter(counters, SECRET, ADDRESS, UNLIMITED, kind="client ")
 
 
 class Credentials(msgspec.Struct, frozen=True):

@@ -12,7 +12,7 @@ Error descriptions are fixed sentences: nothing a caller sent is repeated in one
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from toolgate.server.auth.address_blocks import SharedAddressLimiter
+from toolgate.server.auth.address_blocks import AddressLimiter
 from toolgate.server.auth.clients import model
 from toolgate.server.auth.clients.document_copies import DOCUMENT_COPIES, DocumentCopy
 from toolgate.server.auth.clients.metadata_documents import MetadataDocuments
@@ -21,7 +21,7 @@ from toolgate.server.auth.grants import Grants
 from toolgate.server.auth.oauth_server import endpoints
 from toolgate.server.auth.oauth_server.authlib import OAuth2Error
 from toolgate.server.auth.oauth_server.barred_people import BarredPeople
-from toolgate.server.auth.oauth_server.client_auth import TooManyGuessesError, secret_guess_limiter
+from toolgate.server.auth.oauth_server.client_auth import TooManyGuessesError, limit_secret_guesses
 from toolgate.server.auth.oauth_server.consent_requests import (
     ConsentRequest,
     ConsentRequests,
@@ -52,6 +52,7 @@ from toolgate.server.auth.oauth_server.verified_inputs import InputVerifier, Iss
 from toolgate.server.auth.tokens.access_tokens import OWN_ISSUER, OwnTokens, UnavailableError
 from toolgate.server.auth.tokens.external_issuer import Fetch, IssuerKeys
 from toolgate.server.auth.tokens.signing_keys import SigningKeys
+from toolgate.server.base.bus.memory_keys import MemoryKeys
 from toolgate.server.base.principal import GrantKey, Principal, derive_subject
 from toolgate.server.state.keys.sealed_state import Sealer, SealingKey
 from toolgate.server.state.rows import clients as client_rows
@@ -60,7 +61,7 @@ from toolgate.server.state.store import StateError, Store
 
 if TYPE_CHECKING:
     from toolgate.server.auth.login.accounts import Person
-    from toolgate.server.base.bus.bus import Keys
+    from toolgate.server.base.bus.bus import Counters
     from toolgate.server.state.store import Connection
 
 SWEEP = 600.0  # seconds between two sweeps of what is over
@@ -94,8 +95,8 @@ class AuthorizationService:
     KINDS; `client_hosts`: hosts whose metadata documents are taken, none for all; `enterprise_issuers`: issuers whose
     ID-JAG are taken. `fetch` is used for what clients name, `fetch_trusted` for what the operator named. `can_sign_in`
     says whether a person could still sign in; it is asked before anything is issued for them, and again by
-    `find_valid_keys` and `revoke_barred_people`. With `shared_keys` all replicas count registrations, documents and
-    guesses at secrets together.
+    `find_valid_keys` and `revoke_barred_people`. What `create_counters` returns counts registrations and documents;
+    another of them counts guesses at secrets, whose number has no bound.
     """
 
     def __init__(
@@ -116,11 +117,13 @@ class AuthorizationService:
         enterprise_issuers: Sequence[str] = (),
         document_copies: Mapping[str, DocumentCopy] = DOCUMENT_COPIES,
         now: Callable[[], float] | None = None,
-        shared_keys: "Keys | None" = None,
+        create_counters: "Callable[[], Counters] | None" = None,
     ) -> None:
-        kinds, guesses = KINDS[registration], secret_guess_limiter(shared_keys)
+        kinds = KINDS[registration]
+        guesses = limit_secret_guesses(None if create_counters is None else create_counters())
         self._issuer = IssuerSettings(public_url, tokens, configured_clients or {}, kinds, can_sign_in, guesses)
         now = now or store.now
+        strangers = MemoryKeys(now) if create_counters is None else create_counters()
         self.grants = Grants(store, self._issuer.configured_clients, tokens.deny, now)
         self._barred = BarredPeople(lambda place, since: self._act(lambda server: server.check_people(place, since)))
         self._store = store
@@ -136,12 +139,12 @@ class AuthorizationService:
             now,
             copies=document_copies,
             consequence=REGISTER_MEANWHILE if self._registers else COPIES_ALONE,
-            keys=shared_keys,
+            counters=strangers,
         )
         self._providers = {issuer: IssuerKeys(issuer, fetch_trusted or fetch, now) for issuer in enterprise_issuers}
         self._inputs = InputVerifier(self._issuer, store, keys, self._documents, self._providers, now)
-        self._registering = SharedAddressLimiter("registrations", REGISTRATIONS, ALL_REGISTRATIONS, now, shared_keys)
-        self._malformed = SharedAddressLimiter("malformed registrations", MALFORMED, ALL_MALFORMED, now, shared_keys)
+        self._registering = AddressLimiter("registrations", REGISTRATIONS, ALL_REGISTRATIONS, strangers)
+        self._malformed = AddressLimiter("malformed registrations", MALFORMED, ALL_MALFORMED, strangers)
         self._swept = float("-inf")
 
     # Consent

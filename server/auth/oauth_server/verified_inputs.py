@@ -10,15 +10,14 @@ import msgspec
 from toolgate.server.auth.clients.metadata_documents import MetadataDocuments
 from toolgate.server.auth.clients.model import ID_JAG, SECRET_METHODS, OAuthClient, find_client
 from toolgate.server.auth.login.accounts import Person
-from toolgate.server.auth.login.shared_throttle import SharedGuessLimiter
-from toolgate.server.auth.login.throttle import GuessAttempt, ThrottledError
+from toolgate.server.auth.login.throttle import GuessAttempt, GuessLimiter, ThrottledError
 from toolgate.server.auth.oauth_server.client_auth import (
     Assertion,
     Credentials,
     TooManyGuessesError,
+    limit_secret_guesses,
     read_credentials,
     read_unverified_claims,
-    secret_guess_limiter,
     verify_assertion,
 )
 from toolgate.server.auth.oauth_server.requests import OAuthRequest
@@ -61,7 +60,7 @@ class IssuerSettings(msgspec.Struct, frozen=True):
     configured_clients: Mapping[str, OAuthClient]
     client_kinds: frozenset[str]  # kinds of clients that are accepted
     can_sign_in: Callable[[Person], bool]  # of the sign-in methods
-    secrets: SharedGuessLimiter = msgspec.field(default_factory=secret_guess_limiter)
+    secrets: GuessLimiter = msgspec.field(default_factory=limit_secret_guesses)
 
     @property
     def audience(self) -> tuple[str, ...]:

@@ -6,13 +6,16 @@ from collections.abc import Callable, Mapping, Sequence
 from toolgate.server.base.bus.bus import KeyLimit, Reservation, check_data, check_name, check_seconds
 
 MIN_SWEEP = 1_024  # values, below which ended ones may stay
+MAX_COUNTERS = 20_000  # keys of one limiter of guesses, six for each: the key of all guessers slows more of them
 
 
 class MemoryKeys:
-    """The keys of one process. `now` is in seconds and never set back."""
+    """The keys of one process. `now` is in seconds and never set back. Of more than `most` values half go,
+    those that end first."""
 
-    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, now: Callable[[], float] = time.monotonic, most: int | None = None) -> None:
         self._now = now
+        self._most = most
         self._values: dict[str, tuple[bytes, float]] = {}  # value, end
         self._sweep_at = MIN_SWEEP
 
@@ -99,6 +102,9 @@ class MemoryKeys:
         self._values[key] = (value, self._now() + seconds)
         if len(self._values) > self._sweep_at:
             self._sweep()
+        if self._most is not None and len(self._values) > self._most:
+            by_end = sorted(self._values.items(), key=lambda item: item[1][1])
+            self._values = dict(by_end[-(self._most // 2) :])
 
     def _add(self, key: str, seconds: float, by: int) -> int:
         value = self._find(key)

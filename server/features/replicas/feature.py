@@ -15,6 +15,7 @@ from toolgate.server.features.replicas.gauges import bus_rows
 from toolgate.server.features.replicas.open_bus import create_bus
 from toolgate.server.features.replicas.processes import ReplicaProcesses
 from toolgate.server.features.replicas.services.approvals import SharedSessionApprovals
+from toolgate.server.features.replicas.services.counters import FallbackCounters
 from toolgate.server.features.replicas.services.engine_health import share_engine_health
 from toolgate.server.features.replicas.services.notices import SharedNotices
 from toolgate.server.features.replicas.services.notifications import SharedNotifications
@@ -41,6 +42,7 @@ class ReplicasFeature:
     def build(self, host: AppHost) -> None:
         host.is_shared = True
         host.bus.take(lambda _: self._create_bus(host))
+        host.create_counters.take(lambda default: lambda: FallbackCounters(self._get_bus(host).keys, default()()))
         host.processes.take(lambda _: self._get_processes(host))
         host.notifier.take(lambda _: self._share_notifications(host))
         host.shared_notices.take(lambda _: SharedNotices(self._get_bus(host)))

@@ -18,14 +18,13 @@ from toolgate.server.auth.login import accounts as accounts_module
 from toolgate.server.auth.login.accounts import Accounts, PairingCode, Person, SignInError, normalize_name
 from toolgate.server.auth.login.sessions import LIFETIME, LoginSessions
 from toolgate.server.auth.login.throttle import (
-    MAX_KEYS,
-    MAX_ORIGINS,
     UNLIMITED,
     Backoff,
     GuessLimiter,
     Throttle,
     ThrottledError,
 )
+from toolgate.server.base.bus.memory_keys import MemoryKeys
 from toolgate.server.state.rows import people as people_rows
 from toolgate.server.state.sqlite.store import SqliteStore
 from toolgate.server.state.store import Store
@@ -159,7 +158,7 @@ def test_sec_17_a_name_is_guessed_ever_more_slowly(tmp_path: Path) -> None:
     clock = Time()
 
     async def body(store: Store) -> list[float]:
-        accounts = Accounts(store, Throttle(clock))
+        accounts = Accounts(store, MemoryKeys(clock))
         await accounts.add("ada", GOOD)
         waits = []
         for attempt in range(40):
@@ -182,7 +181,7 @@ def test_sec_17_an_address_is_slowed_down_whatever_names_it_tries(tmp_path: Path
     clock = Time()
 
     async def body(store: Store) -> None:
-        accounts = Accounts(store, Throttle(clock))
+        accounts = Accounts(store, MemoryKeys(clock))
         for attempt in range(10):
             await accounts.verify_password(f"name{attempt}", "a guess", "2001:db8::" + str(attempt))  # one network
         with pytest.raises(ThrottledError):
@@ -196,7 +195,7 @@ def test_sec_17_guesses_at_a_name_do_not_lock_its_owners_browser_out(tmp_path: P
     clock = Time()
 
     async def body(store: Store) -> None:
-        accounts = Accounts(store, Throttle(clock))
+        accounts = Accounts(store, MemoryKeys(clock))
         ada = await accounts.add("ada", GOOD)
         device = await accounts.issue_device_cookie(ada)
         with pytest.raises(ThrottledError):
@@ -236,7 +235,7 @@ def test_sec_17_an_address_one_signed_in_from_is_not_kept_out_by_others(tmp_path
     clock = Time()
 
     async def body(store: Store) -> None:
-        accounts = Accounts(store, Throttle(clock))
+        accounts = Accounts(store, MemoryKeys(clock))
         ada = await accounts.add("ada", GOOD)
         assert await accounts.verify_password("ada", GOOD, "2001:db8:1:1::1") == ada
         for attempt in range(200):  # from everywhere, at her name and at others'
@@ -257,7 +256,7 @@ def test_sec_17_an_address_one_signed_in_from_is_not_kept_out_by_others(tmp_path
 
 def test_sec_17_signing_in_oneself_gains_no_guesses_at_others(tmp_path: Path) -> None:
     async def body(store: Store) -> int:
-        accounts = Accounts(store, Throttle(Time()))
+        accounts = Accounts(store, MemoryKeys(Time()))
         await accounts.add("eve", GOOD)
         guesses = 0
         with pytest.raises(ThrottledError):
@@ -272,7 +271,7 @@ def test_sec_17_signing_in_oneself_gains_no_guesses_at_others(tmp_path: Path) ->
 
 def test_a_sign_in_takes_back_earlier_mistypes_of_its_address(tmp_path: Path) -> None:
     async def body(store: Store) -> None:
-        accounts = Accounts(store, Throttle(Time()))
+        accounts = Accounts(store, MemoryKeys(Time()))
         for number in range(12):
             name = f"name{number}"
             person = await accounts.add(name, GOOD)
@@ -285,7 +284,7 @@ def test_a_sign_in_takes_back_earlier_mistypes_of_its_address(tmp_path: Path) ->
 
 def test_successful_sign_ins_slow_down_no_other_sign_in(tmp_path: Path) -> None:
     async def body(store: Store) -> None:
-        accounts = Accounts(store, Throttle(Time()))
+        accounts = Accounts(store, MemoryKeys(Time()))
         ada = await accounts.add("ada", GOOD)
         for number in range(accounts_module.TOTAL_BACKOFF.free + 20):
             assert await accounts.verify_password("ada", GOOD, f"10.{number}.0.1") == ada
@@ -296,7 +295,7 @@ def test_successful_sign_ins_slow_down_no_other_sign_in(tmp_path: Path) -> None:
 
 def test_a_device_is_known_no_more_when_the_password_has_changed(tmp_path: Path) -> None:
     async def body(store: Store) -> None:
-        accounts = Accounts(store, Throttle(Time()))
+        accounts = Accounts(store, MemoryKeys(Time()))
         device = await accounts.issue_device_cookie(await accounts.add("ada", GOOD))
         await accounts.set_password("ada", "another horse")
         with pytest.raises(ThrottledError):
@@ -310,7 +309,7 @@ def test_a_device_is_known_no_more_when_the_password_has_changed(tmp_path: Path)
 
 def test_sec_17_where_addresses_are_unknown_one_does_not_lock_out_all(tmp_path: Path) -> None:
     async def body(store: Store) -> None:
-        accounts = Accounts(store, Throttle(Time()))
+        accounts = Accounts(store, MemoryKeys(Time()))
         ada = await accounts.add("ada", GOOD)
         for attempt in range(11):
             assert await accounts.verify_password(f"name{attempt}", "a guess", "") is None
@@ -321,7 +320,7 @@ def test_sec_17_where_addresses_are_unknown_one_does_not_lock_out_all(tmp_path: 
 
 def test_sec_17_many_guesses_at_once_gain_nothing(tmp_path: Path) -> None:
     async def body(store: Store) -> None:
-        accounts = Accounts(store, Throttle(Time()))
+        accounts = Accounts(store, MemoryKeys(Time()))
         await accounts.add("ada", GOOD)
         guesses = [accounts.verify_password("ada", f"guess {n}", f"198.51.100.{n}") for n in range(50)]
         outcomes = await asyncio.gather(*guesses, return_exceptions=True)
@@ -332,41 +331,65 @@ def test_sec_17_many_guesses_at_once_gain_nothing(tmp_path: Path) -> None:
 
 
 def test_sec_17_all_guessers_together_are_slowed_down() -> None:
-    throttle = Throttle(Time())
-    for _ in range(accounts_module.TOTAL_BACKOFF.free):
-        throttle.take([("all", accounts_module.TOTAL_BACKOFF)])
-    with pytest.raises(ThrottledError):
-        throttle.take([("all", accounts_module.TOTAL_BACKOFF)])
+    async def check() -> None:
+        throttle, paces = Throttle(MemoryKeys(Time())), (("all", accounts_module.TOTAL_BACKOFF),)
+        for _ in range(accounts_module.TOTAL_BACKOFF.free):
+            await throttle.take(paces)
+        with pytest.raises(ThrottledError):
+            await throttle.take(paces)
+
+    asyncio.run(check())
 
 
 def test_a_refused_try_counts_for_no_key_and_success_forgets() -> None:
-    clock = Time()
-    throttle, pace, loose = Throttle(clock), Backoff(free=1, longest=8), Backoff(free=3, longest=8)
-    throttle.take([("a", pace), ("b", loose)])
-    for _ in range(5):
-        with pytest.raises(ThrottledError):
-            throttle.take([("b", loose), ("a", pace)])
-    throttle.take([("b", loose)])  # the second: the five did not count
-    throttle.forget("a")
-    throttle.take([("a", pace)])
-    clock.now += 3_601
-    throttle.take([("a", pace), ("b", loose)])
+    async def check() -> None:
+        clock = Time()
+        throttle, pace, loose = Throttle(MemoryKeys(clock)), Backoff(free=1, longest=8), Backoff(free=3, longest=8)
+        await throttle.take((("a", pace), ("b", loose)))
+        for _ in range(5):
+            with pytest.raises(ThrottledError):
+                await throttle.take((("b", loose), ("a", pace)))
+        await throttle.take((("b", loose),))  # the second: the five did not count
+        await throttle.forget("a")
+        await throttle.take((("a", pace),))
+        clock.now += 3_601
+        await throttle.take((("a", pace), ("b", loose)))
+
+    asyncio.run(check())
 
 
 def test_the_throttle_remembers_a_bounded_number_of_keys() -> None:
-    throttle, pace = Throttle(Time()), Backoff(free=1, longest=8)
-    for n in range(MAX_KEYS + 100):
-        throttle.take([(str(n), pace)])
-    assert len(throttle._counts) == MAX_KEYS
-    with pytest.raises(ThrottledError):
-        throttle.take([(str(MAX_KEYS + 99), pace)])
+    async def check() -> None:
+        counters, pace = MemoryKeys(Time(), most=200), Backoff(free=1, longest=8)
+        throttle = Throttle(counters)
+        for n in range(500):
+            await throttle.take(((str(n), pace),))
+        assert len(counters) <= 200
+        with pytest.raises(ThrottledError):
+            await throttle.take((("499", pace),))
+
+    asyncio.run(check())
+
+
+def test_refused_tries_leave_nothing_in_memory() -> None:
+    async def check() -> None:
+        counters, pace = MemoryKeys(Time()), Backoff(free=1, longest=8)
+        throttle = Throttle(counters)
+        await throttle.take((("all", pace),))
+        before = len(counters)
+        for n in range(50):
+            with pytest.raises(ThrottledError):
+                await throttle.take((("all", pace), (f"stranger {n}", pace)))
+        assert len(counters) == before
+
+    asyncio.run(check())
 
 
 def test_sec_17_an_unknown_name_takes_as_long_as_a_known_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(accounts_module, "COST", {})  # as it is in earnest: that is most of the work
 
     async def body(store: Store) -> tuple[float, float]:
-        accounts = Accounts(store, Throttle())
+        accounts = Accounts(store)
         await accounts.add("ada", GOOD)
         await accounts.verify_password("warm-up", "wrong password", "203.0.113.99")
         took: dict[str, list[float]] = {"ada": [], "nobody": []}
@@ -381,15 +404,20 @@ def test_sec_17_an_unknown_name_takes_as_long_as_a_known_one(tmp_path: Path, mon
     assert unknown > known / 3  # without a hash to verify it would be a hundredth
 
 
-def test_right_origins_are_remembered_up_to_a_limit() -> None:
-    guesses = GuessLimiter(Throttle(Time()), Backoff(free=1, longest=8), UNLIMITED, UNLIMITED)
-    for n in range(MAX_ORIGINS + 1):
-        guesses.forgive(guesses.take(f"name{n}", "192.0.2.1"))
-    for name in ("name0", "name1"):
-        guesses.take(name, "198.51.100.1")  # somebody guesses at it
-    with pytest.raises(ThrottledError):
-        guesses.take("name0", "192.0.2.1")
-    guesses.take("name1", "192.0.2.1")
+def test_a_right_origin_outlives_the_tries_of_many_guessers() -> None:
+    async def check() -> None:
+        counters = MemoryKeys(Time(), most=200)
+        guesses = GuessLimiter(counters, Backoff(free=1, longest=8), UNLIMITED, UNLIMITED)
+        await guesses.forgive(await guesses.take("ada", "192.0.2.1"))
+        for n in range(500):
+            await guesses.take(f"name{n}", f"10.{n % 256}.{n // 256}.1")
+        await guesses.take("ada", "198.51.100.1")  # somebody guesses at it
+        with pytest.raises(ThrottledError):
+            await guesses.take("ada", "198.51.100.1")
+        await guesses.take("ada", "192.0.2.1")
+        assert len(counters) <= 200
+
+    asyncio.run(check())
 
 
 def test_the_pairing_code_is_128_bits_and_only_in_the_log(caplog: pytest.LogCaptureFixture) -> None:

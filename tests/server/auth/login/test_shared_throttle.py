@@ -9,24 +9,22 @@ import pytest
 
 from tests.server.features.replicas.bus.conftest import shared_redis as shared_redis
 from tests.server.features.replicas.bus.pairs import run_pair as run_pair
-from toolgate.server.auth.address_blocks import SharedAddressLimiter
+from toolgate.server.auth.address_blocks import AddressLimiter
 from toolgate.server.auth.login.accounts import PairingCode
-from toolgate.server.auth.login.shared_throttle import SharedGuessLimiter, SharedThrottle
 from toolgate.server.auth.login.throttle import Backoff, GuessLimiter, Throttle, ThrottledError
 from toolgate.server.base.bus.bus import Bus, BusUnreachableError
 from toolgate.server.base.bus.memory_keys import MemoryKeys
+from toolgate.server.features.replicas.services.counters import FallbackCounters
 
 Run = Callable[..., None]
 NAME, ADDRESS, ALL = Backoff(free=3, longest=8), Backoff(free=6, longest=8), Backoff(free=50, longest=2)
 
 
-def guesses(bus: Bus) -> SharedGuessLimiter:
-    throttle = Throttle()
-    limiter = GuessLimiter(throttle, NAME, ADDRESS, ALL)
-    return SharedGuessLimiter(limiter, SharedThrottle(throttle, bus.keys), bus.keys)
+def guesses(bus: Bus) -> GuessLimiter:
+    return GuessLimiter(bus.keys, NAME, ADDRESS, ALL)
 
 
-async def count(limiters: list[SharedGuessLimiter], name: str, address: str) -> int:
+async def count(limiters: list[GuessLimiter], name: str, address: str) -> int:
     """Return how many guesses in a row are allowed, at each replica in turn."""
     for number in range(100):
         try:
@@ -73,7 +71,7 @@ def test_a_wait_ends() -> None:
     async def check() -> None:
         clock = [0.0]
         keys = MemoryKeys(lambda: clock[0])
-        throttle = SharedThrottle(Throttle(), keys)
+        throttle = Throttle(keys)
         paces = (("a", Backoff(free=1, longest=4, forget=100)),)
         for wait in (1, 2, 4, 4):
             await throttle.take(paces)
@@ -92,7 +90,7 @@ def test_a_wait_ends() -> None:
 
 def test_tries_by_address_count_together(run_pair: Run) -> None:
     async def check(one: Bus, two: Bus) -> None:
-        both = [SharedAddressLimiter("tests", 3, 100, lambda: 0.0, bus.keys) for bus in (one, two)]
+        both = [AddressLimiter("tests", 3, 100, bus.keys) for bus in (one, two)]
         assert [await both[number % 2].take("192.0.2.1") for number in range(5)] == [True, True, True, False, False]
         assert [await both[number % 2].take("192.0.2.2") for number in range(4)] == [True, True, True, False]
         assert not await both[0].take("192.0.2.3")  # the block has twice as many
@@ -111,9 +109,10 @@ def test_without_redis_each_counts_for_itself() -> None:
             raise BusUnreachableError("Redis is away")
 
     async def check() -> None:
-        limiter = SharedAddressLimiter("tests", 2, 100, lambda: 0.0, Away())
+        counters = FallbackCounters(Away(), MemoryKeys())
+        limiter = AddressLimiter("tests", 2, 100, counters)
         assert [await limiter.take("192.0.2.1") for _ in range(3)] == [True, True, False]
-        throttle = SharedThrottle(Throttle(lambda: 0.0), Away())
+        throttle = Throttle(counters)
         await throttle.take((("a", Backoff(free=1, longest=4)),))
         with pytest.raises(ThrottledError):
             await throttle.take((("a", Backoff(free=1, longest=4)),))
