@@ -9,6 +9,7 @@ import contextlib
 import logging
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -306,7 +307,7 @@ class SharedSessions(Sessions):
         self, id: str, key: str, data: bytes, record: SessionRecord, principal: Principal
     ) -> SharedSession | None:
         """Return the session as its record says. Several requests at once build it once."""
-        while (building := self._building.get(key)) is not None:
+        while (building := self._building.get(key)) is not None and not building.done():
             await asyncio.shield(building)
         session = self._by_key.get(key)
         if session is None:
@@ -321,9 +322,13 @@ class SharedSessions(Sessions):
             not session.is_listed or set(session.record.subscribed) != set(session.session.subscribed)
         ):
             building = self._building[key] = self._start(self._follow_subscriptions(session))
-            building.add_done_callback(lambda _: self._building.pop(key))
+            building.add_done_callback(partial(self._end_building, key))
             await asyncio.shield(building)
         return self._by_key.get(key)
+
+    def _end_building(self, key: str, building: "asyncio.Task[None]") -> None:
+        if self._building.get(key) is building:  # else another one has begun since it ended
+            del self._building[key]
 
     async def _follow_subscriptions(self, session: SharedSession) -> None:
         session.is_listed = True

@@ -1,14 +1,23 @@
 """The limits of sessions over all replicas, and messages that wait for a reader, on a bus in memory."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import threading
+from collections.abc import Awaitable, Callable, Iterable
 
+import msgspec
+
+from tests.clients.raw_client import PATIENCE
 from toolgate.server.base.bus.bus import Bus
 from toolgate.server.base.principal import Principal
 from toolgate.server.features.replicas.open_bus import open_bus
 from toolgate.server.features.replicas.sessions.session_limits import SessionLimits
 from toolgate.server.features.replicas.sessions.session_store import MAX_WAITING, SessionStore, WaitingMessage
-from toolgate.server.protocol.session_record import SessionRecord, encode_record
+from toolgate.server.features.replicas.sessions.shared_sessions import SharedSessions
+from toolgate.server.protocol.dispatcher import Dispatcher
+from toolgate.server.protocol.revisions import WITH_SESSION
+from toolgate.server.protocol.session import Session
+from toolgate.server.protocol.session_record import SessionRecord, decode_record, encode_record
+from toolgate.transports.http.sessions.session import HttpSession
 
 ADA, OTHER_APP = Principal("i", "ada", "app"), Principal("i", "ada", "other app")
 
@@ -73,3 +82,44 @@ def test_waiting_messages_are_taken_once_and_the_newest_stay() -> None:
         assert await store.take_messages("key") == []
 
     run(check)
+
+
+def test_a_request_that_comes_as_a_session_is_built_does_not_block_the_server() -> None:
+    async def check(bus: Bus, store: SessionStore) -> None:
+        begun, shared = asyncio.Event(), asyncio.Event()
+
+        async def share(_session: Session, _uris: Iterable[str]) -> None:
+            begun.set()
+            await shared.wait()
+
+        sessions = SharedSessions(
+            bus, lambda _: None, Dispatcher({}, {}, lambda result, _: result), share=share, may_repeat=lambda _: False
+        )
+        opened = await sessions.admit(ADA)
+        assert opened is not None
+        opened.session.revision = WITH_SESSION["2025-11-25"]
+        await opened.store()
+        sessions.forget(opened)
+
+        async def come() -> HttpSession | None:
+            await shared.wait()
+            return await sessions.wake(opened.id, ADA)
+
+        first = asyncio.create_task(sessions.wake(opened.id, ADA))
+        await begun.wait()
+        record = decode_record(await store.read(opened.record_key) or b"")
+        assert record is not None
+        changed = msgspec.structs.replace(record, version=record.version + 1)  # by another replica
+        await store.add(opened.record_key, encode_record(changed))
+        second = asyncio.create_task(come())
+        await asyncio.sleep(0)
+        shared.set()  # both go on in this turn of the loop
+        built = await asyncio.gather(first, second)
+        assert built[0] is not None and built[0] is built[1]
+        await sessions.suspend_all()
+
+    # a loop that does not end would hold up a timeout, too
+    thread = threading.Thread(target=run, args=(check,), daemon=True)
+    thread.start()
+    thread.join(PATIENCE)
+    assert not thread.is_alive()
