@@ -14,6 +14,7 @@ from tests import pairs
 from tests.clients.chromium import browser
 from tests.clients.raw_client import ROOT, Server, served
 from tests.clients.raw_http_client import Opener, Site, site, spoken
+from tests.needed_features import needs_deleted
 from tests.servers import forked_command
 from tests.servers.postgres import Postgres, running_postgres
 
@@ -107,6 +108,11 @@ SLOW = (  # the files that take 20 s or more, the slowest first: else one of the
     "transports/test_interrupted_calls.py",
     "interop/test_frameworks.py",
 )
+
+
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    is_module = collection_path.suffix == ".py" and collection_path.is_relative_to(ROOT / "tests")
+    return True if is_module and needs_deleted(collection_path) else None
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -1,4 +1,7 @@
-"""Without a feature's folder and its row, the program works and does not mention the feature."""
+"""Without a feature's folder and its row, the program works and does not mention the feature.
+
+The suite runs without it as well: `tests/needed_features.py` leaves out the modules of tests that need it.
+"""
 
 import json
 import os
@@ -14,8 +17,9 @@ import pytest
 
 from tests.clients.raw_client import PATIENCE, ROOT
 from tests.clients.raw_http_client import Site
+from tests.needed_features import FEATURES, needs_deleted
 
-FEATURES = {  # by folder: words that show the feature
+WORDS = {  # by folder: what shows the feature
     "events": ("webhook",),
     "nodes": ("node",),
     "postgres": ("postgres", "--database"),
@@ -30,7 +34,7 @@ class Cut(msgspec.Struct, frozen=True):
     folders: Collection[str]
 
     def find_mentions(self, text: str) -> list[str]:
-        return [word for folder in self.folders for word in FEATURES[folder] if word in text.lower()]
+        return [word for folder in self.folders for word in WORDS[folder] if word in text.lower()]
 
 
 @pytest.fixture(params=[*FEATURES, "all"])
@@ -52,6 +56,20 @@ def cut(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Monk
     import_it = "import toolgate.server; print(toolgate.server.__file__)"
     assert subprocess.check_output((sys.executable, "-c", import_it), text=True).startswith(str(package))
     return Cut(folders)
+
+
+def test_every_feature_is_tried() -> None:
+    folders = [path.parent.name for path in (ROOT / "server/features").glob("*/feature.py")]
+    assert sorted(folders) == sorted(FEATURES) == sorted(WORDS)
+
+
+def test_modules_that_need_a_deleted_feature_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = ROOT / "tests/server"
+    modules = [folder / "features/nodes/test_moves.py", folder / "features/replicas/test_replicas.py"]
+    modules += [folder / "cli/test_cli.py", folder / "features/test_without.py"]
+    assert not any(needs_deleted(module) for module in modules)
+    monkeypatch.setattr("tests.needed_features.list_deleted", lambda: frozenset(("nodes",)))
+    assert [needs_deleted(module) for module in modules] == [True, True, False, False], "replicas have nodes"
 
 
 def run(folder: Path, *words: str) -> str:

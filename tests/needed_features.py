@@ -1,0 +1,61 @@
+"""Leave out the test modules of features that were deleted, so that the core's suite runs without them.
+
+A module needs a feature if it imports it, or a helper of tests that does.
+"""
+
+import ast
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+FOLDER = "server/features"
+FEATURES = ("events", "nodes", "postgres", "replicas")
+PREFIXES = ("toolgate.server.features.", "tests.server.features.")
+
+
+@cache
+def list_deleted() -> frozenset[str]:
+    return frozenset(name for name in FEATURES if not (ROOT / FOLDER / name).is_dir())
+
+
+def needs_deleted(path: Path) -> bool:
+    """Return whether a module of tests needs a feature that is not there."""
+    deleted = list_deleted()
+    if not deleted:
+        return False
+    parts = path.relative_to(ROOT).parts
+    own = parts[3] if parts[:3] == ("tests", "server", "features") and len(parts) > 4 else ""
+    return own in deleted or not deleted.isdisjoint(_find_needs(path, frozenset()))
+
+
+def _find_needs(path: Path, above: frozenset[Path]) -> frozenset[str]:
+    """Return the features that a module needs. `above` are the modules that led here."""
+    found: frozenset[str] = frozenset()
+    for name in _read_imports(path):
+        feature = next((name.removeprefix(each).split(".")[0] for each in PREFIXES if name.startswith(each)), "")
+        found |= {feature} & frozenset(FEATURES)
+        helper = _find_helper(name)
+        if helper is not None and helper != path and helper not in above:
+            found |= _find_needs(helper, above | {path})
+    return found
+
+
+@cache
+def _read_imports(path: Path) -> list[str]:
+    """Return the full names that a module imports, anywhere in it."""
+    names: list[str] = []
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names += [f"{node.module}.{alias.name}" for alias in node.names]
+    return names
+
+
+def _find_helper(name: str) -> Path | None:
+    """Return the file of a module of tests, also where the name is of something in it."""
+    parts = name.split(".")
+    if parts[0] != "tests":
+        return None
+    files = (ROOT / Path(*parts[:length]).with_suffix(".py") for length in (len(parts), len(parts) - 1))
+    return next((file for file in files if file.is_file()), None)
