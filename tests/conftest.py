@@ -111,8 +111,8 @@ SLOW = (  # the files that take 20 s or more, the slowest first: else one of the
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:
-    is_module = collection_path.suffix == ".py" and collection_path.is_relative_to(ROOT / "tests")
-    return True if is_module and needs_deleted(collection_path) else None
+    is_ours = collection_path.is_relative_to(ROOT / "tests")
+    return True if is_ours and needs_deleted(collection_path) else None
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

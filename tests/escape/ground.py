@@ -15,7 +15,7 @@ import threading
 import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from PIL import Image
 
@@ -23,10 +23,12 @@ from tests.clients.raw_client import PATIENCE, STATELESS, eventually
 from tests.escape import tricks
 from tests.escape.attempt import Attempt
 from tests.server.auth.minted_tokens import ENVELOPE, Signed, asked, request, signed_site
-from tests.server.features.nodes.nodes import NodeProcess, running_node
 from tests.servers.forked_command import ROOT
 from toolgate.server.auth.tokens.access_tokens import OWN_ISSUER
 from toolgate.server.base.principal import Principal
+
+if TYPE_CHECKING:
+    from tests.server.features.nodes.nodes import NodeProcess
 
 SYSTEM_PYTHON = "/usr/bin/python3"
 NOBODY = 59_999  # used by no other process: others would count
@@ -92,7 +94,7 @@ class Ground:
         user: int | None,
         signed: Signed,
         around: dict[str, str],
-        node: NodeProcess | None,
+        node: "NodeProcess | None",
     ) -> None:
         self.level = level
         self.user = user
@@ -254,6 +256,8 @@ def ground(level: str, *, user: int | None = None, grouped: bool = True, at_node
             command = ("unshare", "--mount", "--propagation", "private", "sh", "-c", NO_GROUPS, "sh", *command)
         env, node = dict.fromkeys(SECRETS, "planted"), None
         if at_node:
+            from tests.server.features.nodes.nodes import running_node  # the other grounds do without nodes
+
             node = stack.enter_context(running_node(folder, *options, env=env))
             options = ["--node", str(node.address)]
         signed = stack.enter_context(_signed(folder, user, [*calls, *options], command, env))

@@ -9,7 +9,7 @@ import subprocess
 import time
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mcp import Client, types
 from mcp.client.streamable_http import streamable_http_client
@@ -18,7 +18,9 @@ from mcp.shared._httpx_utils import create_mcp_http_client
 from tests.clients.raw_client import PATIENCE, STATELESS
 from tests.interop.node import FOLDER, node, package
 from tests.servers.postgres import Postgres
-from tests.servers.replicas import Replicas
+
+if TYPE_CHECKING:
+    from tests.servers.replicas import Replicas
 
 MODES = ("legacy", STATELESS)
 CALLBACKS = 24  # each so many, a call sets a callback in place of creating a todo
@@ -38,7 +40,7 @@ class Report:
 
 
 def start_clients(
-    group: asyncio.TaskGroup, replicas: Replicas, ending: asyncio.Event
+    group: asyncio.TaskGroup, replicas: "Replicas", ending: asyncio.Event
 ) -> dict[str, "asyncio.Task[Report]"]:
     """Start both SDKs' clients in both eras, each as a person of its own."""
     package("@modelcontextprotocol/client")
@@ -52,7 +54,7 @@ def start_clients(
     return clients
 
 
-async def check_results(reports: dict[str, Report], replicas: Replicas, postgres: Postgres) -> None:
+async def check_results(reports: dict[str, Report], replicas: "Replicas", postgres: Postgres) -> None:
     """Check that nothing acknowledged is lost or doubled."""
     await asyncio.sleep(FIRED)
     todos, fired = await asyncio.to_thread(read_results, replicas, postgres)
@@ -142,7 +144,7 @@ async def live_in_typescript(mode: str, url: str, token: str, name: str, ending:
     return Report(**report)
 
 
-def read_results(replicas: Replicas, postgres: Postgres) -> tuple[Counter[str], Counter[str]]:
+def read_results(replicas: "Replicas", postgres: Postgres) -> tuple[Counter[str], Counter[str]]:
     """Return the todos and the fired callbacks in the database."""
     database = replicas.database.partition("?")[0].rpartition("/")[2]
     return (

@@ -4,10 +4,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.needed_features import list_deleted
 from tests.server.state import each_store as stores
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=["sqlite", *({"postgres"} - list_deleted())])
 def each_store(request: pytest.FixtureRequest) -> Iterator[None]:
     """Have `open_store` of each_store.py open stores of one kind, then of the other."""
     is_file = request.param == "sqlite"

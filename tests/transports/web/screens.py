@@ -26,8 +26,6 @@ from toolgate.server.auth.login import accounts
 from toolgate.server.auth.login.accounts import Accounts
 from toolgate.server.auth.tokens.access_tokens import OWN_ISSUER
 from toolgate.server.base.principal import Principal
-from toolgate.server.features.events.delivery.subscription_rows import StoredSubscription, SubscriptionRows
-from toolgate.server.features.events.log.rows import EventFilter, EventLimits, EventRows, Occurrence
 from toolgate.server.state.rows import clients as client_rows
 from toolgate.server.state.rows import grants as grant_rows
 from toolgate.server.state.store import Store
@@ -88,6 +86,9 @@ class Shop:
 
     def _subscribe(self, store: Store, connection: Any) -> None:
         """Store what ada's app waits for: a webhook that works, one that fails, and a poll."""
+        from toolgate.server.features.events.delivery.subscription_rows import StoredSubscription, SubscriptionRows
+        from toolgate.server.features.events.log.rows import EventFilter, EventLimits, EventRows, Occurrence
+
         rows = EventRows(store, EventLimits(), time.time)
         subscriptions, name = SubscriptionRows(rows), Principal(OWN_ISSUER, self.ada.subject, "").name
         (grant,) = grant_rows.list_unrevoked_grants(connection, client=self.ada.client)
