@@ -36,7 +36,6 @@ from toolgate.tools.workspace.output.run_record import TaskEnd
 if TYPE_CHECKING:
     from toolgate.server.base.bus.bus import Bus, Counters
     from toolgate.server.plugins.reload import PluginReloader
-    from toolgate.server.policy.remembered_approvals import SessionApprovals
     from toolgate.server.workspaces.retention import WorkspaceCleaner
     from toolgate.tools.search.search import Search
 
@@ -170,7 +169,6 @@ def build_policy(
     store: Store,
     bus: "Bus | None",
     limiter: RateLimiter | None,
-    in_sessions: "SessionApprovals | None",
 ) -> CallPolicy:
     """Return the policy on calls. It looks up the names of people only if a rule has such a name."""
     find_names = own_name_only
@@ -189,9 +187,10 @@ def build_policy(
         from toolgate.server.policy.nonces import Nonces
         from toolgate.server.policy.remembered_approvals import RememberedApprovals
 
+        keys = MemoryKeys() if bus is None else bus.keys
         find_label = PrincipalNames(store).find_label
-        remembered = RememberedApprovals(store, in_sessions=in_sessions, find_label=find_label)
-        nonces = nonces or Nonces(MemoryKeys())
+        remembered = RememberedApprovals(store, keys=keys, find_label=find_label)
+        nonces = nonces or Nonces(keys)
     return CallPolicy(rules, find_names, limiter, nonces, remembered)
 
 

@@ -63,7 +63,6 @@ if TYPE_CHECKING:
     from toolgate.server.calls.pending_questions import QuestionView
     from toolgate.server.overview.health import PartHealth
     from toolgate.server.overview.page_part import PagePart
-    from toolgate.server.policy.remembered_approvals import SessionApprovals
     from toolgate.server.policy.rules import Rule
     from toolgate.server.state.backup.state_transfer import StateTransfer
     from toolgate.server.state.rows.working_directories import WorkingDirectories
@@ -154,7 +153,6 @@ class AppHost:
         self.rules = Slot("rules", partial(build.build_rules, config))
         self.local_limiter = Slot("local_limiter", self._create_limiter)
         self.limiter: Slot[RateLimiter | None] = Slot("limiter", self.local_limiter)
-        self.session_approvals: Slot[SessionApprovals | None] = Slot("session_approvals", lambda: None)  # in memory
         self.clock = Slot("clock", self._create_clock)
         self.call_tasks = Slot("call_tasks", self._create_call_tasks)
         self.remote_tasks: Slot[TaskSharing | None] = Slot("remote_tasks", lambda: None)
@@ -347,9 +345,7 @@ class AppHost:
             streaming=config.classic.streaming,
             full_structure=config.structured_output == "full",
             security_schemes=self._find_security_schemes(),
-            policy=build.build_policy(
-                config, self.rules(), self.store(), self.bus(), self.limiter(), self.session_approvals()
-            ),
+            policy=build.build_policy(config, self.rules(), self.store(), self.bus(), self.limiter()),
             shared_notices=shared_notices,
             remote_tasks=self.remote_tasks(),
             questions=self.questions(),

@@ -7,56 +7,25 @@ widens what --deny and other rules say.
 """
 
 import logging
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal
 
+from toolgate.server.base.bus.memory_keys import MemoryKeys
+from toolgate.server.policy.session_approvals import SessionApprovals
 from toolgate.server.state import flags
 from toolgate.server.state.rows import approvals as approval_rows
 
 if TYPE_CHECKING:
+    from toolgate.server.base.bus.bus import Keys
     from toolgate.server.protocol.session import ApprovalRequest
     from toolgate.server.state.rows.approvals import StandingApproval
     from toolgate.server.state.store import Store
 
 Duration = Literal["session", "always"]
 
-SESSION_LIFETIME = 12 * 3600.0  # seconds: a working day; a client without sessions has no end of its own
-MAX_IN_SESSIONS = 256  # of each principal, in memory: one more drops the oldest
 MAX_FOR_GOOD = 256  # of each principal, in the state: a list that a person can still read
 
 log = logging.getLogger("toolgate.approvals")
-
-
-class SessionApprovals(Protocol):
-    """The approvals for a session, which is part of the request. A principal has at most `MAX_IN_SESSIONS`."""
-
-    async def has(self, principal: str, request: "ApprovalRequest", now: float) -> bool: ...
-
-    async def add(self, principal: str, request: "ApprovalRequest", now: float) -> None: ...
-
-    async def end_all(self, principal: str) -> None: ...
-
-
-class LocalSessionApprovals:
-    """The approvals for a session, in memory."""
-
-    def __init__(self) -> None:
-        self._of: dict[str, OrderedDict[tuple[str, str], float]] = {}  # principal → (session, key) → expiry
-
-    async def has(self, principal: str, request: "ApprovalRequest", now: float) -> bool:
-        own = self._of.get(principal)
-        return own is not None and now < own.get((request.session, request.key), 0.0)
-
-    async def add(self, principal: str, request: "ApprovalRequest", now: float) -> None:
-        own = self._of.setdefault(principal, OrderedDict())
-        own[request.session, request.key] = now + SESSION_LIFETIME
-        own.move_to_end((request.session, request.key))  # it may be a renewal
-        while len(own) > MAX_IN_SESSIONS:
-            own.popitem(last=False)
-
-    async def end_all(self, principal: str) -> None:
-        self._of.pop(principal, None)
 
 
 async def _name_itself(principal: str) -> str:
@@ -64,20 +33,20 @@ async def _name_itself(principal: str) -> str:
 
 
 class RememberedApprovals:
-    """The approvals of all people. `in_sessions` has those for a session; None: in memory. `find_label` names a
+    """The approvals of all people. `keys` have those for a session; None: keys in memory. `find_label` names a
     principal in the log; by default it is its own name."""
 
     def __init__(
         self,
         store: "Store",
         now: Callable[[], float] | None = None,
-        in_sessions: SessionApprovals | None = None,
+        keys: "Keys | None" = None,
         find_label: Callable[[str], Awaitable[str]] | None = None,
     ) -> None:
         self._store = store
         self._find_label = find_label or _name_itself
         self._now = now or store.now
-        self._in_sessions = in_sessions or LocalSessionApprovals()
+        self._in_sessions = SessionApprovals(MemoryKeys() if keys is None else keys)
 
     async def find(self, principal: str, request: "ApprovalRequest") -> Duration | None:
         """Return for how long the person has approved this already, or None. Raises StateError."""

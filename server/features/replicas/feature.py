@@ -14,7 +14,6 @@ from toolgate.server.features.replicas.deployment import find_deployment
 from toolgate.server.features.replicas.gauges import bus_rows
 from toolgate.server.features.replicas.open_bus import create_bus
 from toolgate.server.features.replicas.processes import ReplicaProcesses
-from toolgate.server.features.replicas.services.approvals import SharedSessionApprovals
 from toolgate.server.features.replicas.services.counters import FallbackCounters
 from toolgate.server.features.replicas.services.engine_health import share_engine_health
 from toolgate.server.features.replicas.services.notices import SharedNotices
@@ -49,7 +48,6 @@ class ReplicasFeature:
         host.questions.take(lambda _: self._create_questions(host))
         host.remote_tasks.take(lambda _: self._create_remote_tasks(host))
         host.limiter.take(lambda _: self._share_limiter(host))
-        host.session_approvals.take(lambda _: SharedSessionApprovals(self._get_bus(host).keys))
         host.shown_calls.take(lambda _: self._share_calls(host))
         host.open_sessions.take(lambda _: self._create_session_opener(host))
         host.health_parts.append(lambda: describe_backend("Redis", self._get_bus(host).health()))

@@ -7,12 +7,11 @@ from tests.servers.http_in_process import named
 from toolgate.server.methods import tools as tools_method
 from toolgate.server.policy.remembered_approvals import (
     MAX_FOR_GOOD,
-    MAX_IN_SESSIONS,
-    SESSION_LIFETIME,
     Duration,
     RememberedApprovals,
 )
 from toolgate.server.policy.rules import Rules, parse_rules
+from toolgate.server.policy.session_approvals import MAX_IN_SESSIONS, SESSION_LIFETIME
 from toolgate.server.protocol.session import ApprovalRequest
 
 RUN = {"command": "echo run >> runs"}

@@ -1,4 +1,4 @@
-"""Keep the approvals for a session on the bus, one key for each principal: all replicas know them."""
+"""Remember the approvals for a session, one key for each principal: in memory, or on the bus of all replicas."""
 
 import hashlib
 from typing import TYPE_CHECKING
@@ -6,20 +6,21 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from toolgate.server.base.bus.bus import BusUnreachableError, Keys
-from toolgate.server.policy.remembered_approvals import MAX_IN_SESSIONS, SESSION_LIFETIME
 from toolgate.server.state.errors import StateError
 
 if TYPE_CHECKING:
     from toolgate.server.protocol.session import ApprovalRequest
 
+SESSION_LIFETIME = 12 * 3600.0  # seconds: a working day; a client without sessions has no end of its own
+MAX_IN_SESSIONS = 256  # of each principal: one more drops the oldest
 TRIES = 20  # of writing what others change at the same time
 
 Approvals = dict[str, float]  # digest of session and key → expiry, the newest last
 _decode = msgspec.msgpack.Decoder(Approvals).decode
 
 
-class SharedSessionApprovals:
-    """The `SessionApprovals` of all replicas. Its methods raise StateError."""
+class SessionApprovals:
+    """The approvals for a session, which is part of the request. Its methods raise StateError."""
 
     def __init__(self, keys: Keys) -> None:
         self._keys = keys
