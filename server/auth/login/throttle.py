@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from toolgate.server.auth.address_blocks import BLOCK_FACTOR, MAX_BLOCK, prefixes
 from toolgate.server.base.bus.bus import Counters, KeyLimit
 
+BRIEF = 1.0  # seconds
 ORIGIN_TIME = 30 * 86_400.0  # seconds that an address with a right guess is remembered
 BLOCK_WAIT = 300.0  # seconds, the longest wait of a block: a guesser's neighbours wait too
 
@@ -59,7 +60,7 @@ class Throttle:
         gates = [KeyLimit(_name_gate(key), 1, wait) for key, wait in waits if wait > 0]
         wait = await counters.count(gates) if gates else 0.0
         if wait:
-            await asyncio.gather(*(self._return(1, key, pace) for key, pace in paces))
+            await asyncio.gather(*(self._take_back(key, pace) for key, pace in paces))
             raise ThrottledError(wait)
         await asyncio.gather(*(counters.touch(name_tries(key), pace.forget) for key, pace in paces))
 
@@ -71,19 +72,18 @@ class Throttle:
         """Drop all tries of these keys."""
         await self._counters.delete(*(name(key) for key in keys for name in (name_tries, _name_gate)))
 
-    async def _return(self, tries: int, key: str, pace: Backoff) -> int:
-        """Return tries to a key, of which no more is in memory without any. Return how many are left."""
-        count = await self._counters.increment(name_tries(key), pace.forget, -tries)
-        if count <= 0:
-            await self._counters.delete(name_tries(key))
-        return count
+    async def _take_back(self, key: str, pace: Backoff) -> None:
+        """Do not count a try that was refused. A key without any ends soon: refused tries must not fill the memory."""
+        if await self._counters.increment(name_tries(key), pace.forget, -1) <= 0:
+            await self._counters.touch(name_tries(key), BRIEF)  # one that counts meanwhile lets it live on
 
     async def _refund(self, tries: int, key: str, pace: Backoff) -> None:
-        wait = pace.wait(await self._return(tries, key, pace))
+        count = await self._counters.increment(name_tries(key), pace.forget, -tries)
+        wait = pace.wait(count)
         if wait > 0:
             await self._counters.touch(_name_gate(key), wait)
         else:
-            await self._counters.delete(_name_gate(key))
+            await self._counters.delete(_name_gate(key), *([name_tries(key)] if count <= 0 else ()))
 
 
 def name_tries(key: str) -> str:

@@ -24,7 +24,7 @@ from toolgate.server.auth.login.throttle import (
     Throttle,
     ThrottledError,
 )
-from toolgate.server.base.bus.memory_keys import MemoryKeys
+from toolgate.server.base.bus.memory_keys import MIN_SWEEP, MemoryKeys
 from toolgate.server.state.rows import people as people_rows
 from toolgate.server.state.sqlite.store import SqliteStore
 from toolgate.server.state.store import Store
@@ -373,14 +373,18 @@ def test_the_throttle_remembers_a_bounded_number_of_keys() -> None:
 
 def test_refused_tries_leave_nothing_in_memory() -> None:
     async def check() -> None:
-        counters, pace = MemoryKeys(Time()), Backoff(free=1, longest=8)
+        clock = Time()
+        counters, pace = MemoryKeys(clock), Backoff(free=1, longest=8)
         throttle = Throttle(counters)
         await throttle.take((("all", pace),))
-        before = len(counters)
-        for n in range(50):
+        for n in range(2 * MIN_SWEEP):
             with pytest.raises(ThrottledError):
                 await throttle.take((("all", pace), (f"stranger {n}", pace)))
-        assert len(counters) == before
+            clock.now += 0.0001
+        clock.now += 2
+        for n in range(2 * MIN_SWEEP):  # ended ones are swept as others come
+            await throttle.take(((f"newcomer {n}", Backoff(free=9, longest=8)),))
+        assert len(counters) < 3 * MIN_SWEEP
 
     asyncio.run(check())
 
