@@ -615,7 +615,7 @@ def test_what_cant_be_done_is_a_sentence(small: Path, tmp_path: Path) -> None:
         (("backup", "no/such/b.tar.gz", *at), 1, "no/such"),
         (("backup", "b", "--state", "nowhere"), 2, "there is no folder"),
         (("backup", "b", "--state", "empty"), 1, "has nothing to back up"),
-        (("backup", "b", "--replace"), 2, "it belongs to node certificate, restore"),
+        (("backup", "b", "--replace"), 2, "it belongs to restore, node certificate"),
         (("restore", "b", "--with-workspaces"), 2, "it belongs to backup"),
         (("restore", "no-such", "--state", "new"), 1, "no-such"),
         (("restore", "there", "--state", "there"), 2, "is not a folder"),
