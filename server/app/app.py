@@ -166,7 +166,7 @@ class App:
             metrics=self.create_metrics(),
             open_sessions=host.open_sessions(),
             grant_holders=host.grant_holders,
-            begin_end=host.on_ending,
+            begin_end=host.on.ending,
             announce=partial(announce, workspaces.describe()) if announce is not None else None,
         )
 
@@ -182,7 +182,7 @@ class App:
         server = self.host.server()
         for listener in server.notifications.end_subscriptions():
             listener.channel.send(Notification("notifications/cancelled", {"requestId": listener.id}))
-        self.host.on_ending()
+        self.host.on.ending()
 
     def _push_ends(self) -> None:
         """Push the end of each part. What is pushed last ends first, and a part that was never made needs no end."""
@@ -194,7 +194,7 @@ class App:
         push(_end, host.telemetry, lambda telemetry: telemetry.aclose())
         push(_end, host.web, lambda web: web.close())
         push(_end, host.page_reader, lambda reader: reader.close())
-        push(host.on_close)
+        push(host.on.close)
         push(_end, host.workspaces, lambda workspaces: workspaces.close())
         push(_end, host.clock, lambda clock: clock.stop())
         push(_end, host.served, lambda served: served.close())

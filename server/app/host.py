@@ -13,9 +13,9 @@ import msgspec
 
 from toolgate.server import VERSION, methods
 from toolgate.server.app import build
+from toolgate.server.app.hooks import HostHooks
 from toolgate.server.app.served_parts import ServedParts
 from toolgate.server.app.slot import Slot
-from toolgate.server.base.hooks import AsyncHook, Hook
 from toolgate.server.base.principal import LOCAL_NAME
 from toolgate.server.base.watch import FileChanges
 from toolgate.server.calls.notifier import LocalNotifier, Notifier
@@ -60,17 +60,14 @@ if TYPE_CHECKING:
     from toolgate.server.auth.setup import Access
     from toolgate.server.base.bus.bus import Bus, Counters
     from toolgate.server.base.principal import GrantKey
-    from toolgate.server.calls.pending_questions import QuestionView
     from toolgate.server.overview.health import PartHealth
     from toolgate.server.overview.page_part import PagePart
     from toolgate.server.policy.rules import Rule
     from toolgate.server.state.backup.state_transfer import StateTransfer
     from toolgate.server.state.rows.working_directories import WorkingDirectories
-    from toolgate.server.state.store import Connection
     from toolgate.server.telemetry.metrics.gauges import MetricRow
     from toolgate.server.workspaces.retention import WorkspaceCleaner
-    from toolgate.tools.api.context.services import Todo
-    from toolgate.tools.api.registry import Part, Registry
+    from toolgate.tools.api.registry import Part
 
 READ = "tools:read"  # the scope of what is told of a workspace
 WORKFLOW = "tools:workflow"  # the scope of what callbacks say, as of SetCallback and the inbox
@@ -111,18 +108,7 @@ class AppHost:
         self.capabilities: list[Capability] = []
         self.page_parts: list[Callable[[], PagePart]] = []
         self.grant_holders: list[GrantHolder] = []  # what a revoked grant may leave open
-        # -- what happens; the first three are called in the transaction that makes it happen, in the store's thread
-        self.on_firing: Hook[[Connection, Firing, int]] = Hook()  # with the firing's number
-        self.on_task_end: Hook[[Connection, StoredTask]] = Hook()
-        self.on_todo_change: Hook[[Connection, str, Todo, str, int | None]] = Hook()  # as `RecordTodoChange`
-        self.on_answer: AsyncHook[[str, QuestionView, str]] = AsyncHook()  # principal, question, action
-        self.on_refusal: AsyncHook[[str, str, Rule | None]] = AsyncHook()  # principal, tool, rule
-        self.on_registry: Hook[[Registry]] = Hook()  # before a registry is served
-        self.on_swap: Hook[[Registry, Registry]] = Hook()  # the registry before, and the one that is served now
-        self.on_removal: AsyncHook[[str]] = AsyncHook()  # a principal was removed
-        self.on_replicas_changed: Hook[[frozenset[str]]] = Hook()  # the names of living ones
-        self.on_ending: Hook[[]] = Hook()  # the end has begun: end what waits for no answer
-        self.on_close: AsyncHook[[]] = AsyncHook()  # workspaces are closed, and the state is still open
+        self.on = HostHooks()  # what features can hear of
         # -- the state
         self.folder = Slot("folder", partial(build.state_folder, config))
         self.lock = Slot("lock", lambda: build.lock_state(self.folder()))
@@ -204,7 +190,7 @@ class AppHost:
         await CallbackStore(self.store(), self.clock(), principal, "").cancel(None)
         await self.call_tasks().cancel_all(principal)
         self.questions().drop_all(principal)
-        await self.on_removal(principal)
+        await self.on.removal(principal)
         approvals = self.server().policy.remembered or RememberedApprovals(self.store())  # of a start with --approve
         await approvals.end_all(principal)
         await self.workspaces().kill(principal)
@@ -279,7 +265,7 @@ class AppHost:
             self.config,
             self.skills(),
             self.parts,
-            self.on_registry,
+            self.on.registry,
             lambda registry: self.server().swap_registry(registry),
         )
 
@@ -288,7 +274,7 @@ class AppHost:
         return CallRateLimiter(most) if most is not None and any(most.values()) else None
 
     def _create_clock(self) -> CallbackTimer:
-        return CallbackTimer(self.store(), self._fire, processes=self.processes(), record=self.on_firing)
+        return CallbackTimer(self.store(), self._fire, processes=self.processes(), record=self.on.firing)
 
     def _create_call_tasks(self) -> CallTasks:
         return CallTasks(
@@ -297,13 +283,13 @@ class AppHost:
             self.serves,
             server=build.hash_options(self.config, self.where()),
             notify=self._notify_task,
-            record_end=self.on_task_end,
+            record_end=self.on.task_end,
             on_read=self._note_task_read,
             on_lost=lambda kept: self.server().observers.task_lost(kept),
         )
 
     def _create_questions(self) -> PendingQuestions:
-        return PendingQuestions(on_answer=self.on_answer)
+        return PendingQuestions(on_answer=self.on.answer)
 
     def _create_notifier(self) -> Notifier:
         return LocalNotifier(self.notifications(), self.server().updates)
@@ -336,8 +322,8 @@ class AppHost:
             ),
             call_tasks=self.call_tasks(),
             capabilities=self.capabilities,
-            on_refusal=self.on_refusal,
-            on_swap=self.on_swap,
+            on_refusal=self.on.refusal,
+            on_swap=self.on.swap,
             task_after=min(config.task_after, self.settings.hold / 2),
             wake_clients=frozenset(config.wake_client) or WAKE_CLIENTS,
             observers=telemetry.observers(),
@@ -374,7 +360,7 @@ class AppHost:
             principal=principal,
             caller_state=place,
             workspace=workspace,
-            todos=TodoStore(self.store(), principal, place.key, self.on_todo_change),
+            todos=TodoStore(self.store(), principal, place.key, self.on.todo_change),
             plan=PlanStore(self.store(), principal, place.key, place),
             callbacks=firings,
             web=self.page_reader().get_fetcher(principal),

@@ -9,5 +9,5 @@
 The server builds the host, connects the features in order, makes its parts, and enters `run` of each in order; it
 leaves them in reverse, also after a start that failed half-way. A command such as `doctor` builds the same host and
 makes only the parts that it reads. A slot is taken once. A feature imports the core and transports, and another feature
-never: they meet at a slot (`locks`: PostgreSQL fills it, replicas use it) or at a list (`on_replicas_changed`).
+never: they meet at a slot (`locks`: PostgreSQL fills it, replicas use it) or at a hook (`on.replicas_change`).
 """

@@ -2,7 +2,7 @@
 
 It is always on, and costs a stat where nobody waits. An event goes from its source to a client like this:
 
-    core ─→ hook of AppHost ─→ feature            on_firing, on_todo_change …: in the transaction of what happens
+    core ─→ hook of AppHost ─→ feature            on.firing, on.todo_change …: in the transaction of what happens
     files, output, ends of commands ─→ sources/   a watcher for each filter, while somebody waits
                                  │
                   EventLog.record │ emit          log/: an id for each occurrence, so that a repeat is the same event

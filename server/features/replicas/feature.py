@@ -61,7 +61,7 @@ class ReplicasFeature:
     async def run(self, host: AppHost) -> AsyncGenerator[None]:
         share_engine_health(self._get_bus(host), host.search().load().health)
         processes = self._get_processes(host)
-        processes.on_living = host.on_replicas_changed
+        processes.on_living = host.on.replicas_change
         host.jobs.append(Job(partial(processes.follow, host.resume_dead), FOLLOW_AFTER))
         yield
 
@@ -88,7 +88,7 @@ class ReplicasFeature:
 
     def _create_questions(self, host: AppHost) -> SharedQuestions:
         recent_names = self._get_processes(host).recent_names
-        return SharedQuestions(self._get_bus(host), recent_names, host.on_answer)
+        return SharedQuestions(self._get_bus(host), recent_names, host.on.answer)
 
     def _create_remote_tasks(self, host: AppHost) -> RemoteTasks:
         return RemoteTasks(self._get_bus(host), host.call_tasks(), host.notifications())
