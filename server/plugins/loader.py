@@ -1,7 +1,7 @@
 """Load plugin files as modules of this process, and collect their parts.
 
-Each load makes a generation: modules under new names, compiled from the bytes read then and never from a cache. Several
-generations of one file can be loaded; a retired one is freed when its last call has ended.
+Each load makes a generation: modules under new names, compiled from the bytes read then and never from a file of
+bytecode. Several generations of one file can be loaded; a retired one is freed when its last call has ended.
 """
 
 import asyncio
@@ -12,9 +12,9 @@ import os
 import sys
 import threading
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
-from functools import partial, wraps
+from functools import lru_cache, partial, wraps
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from importlib.util import spec_from_file_location
 from pathlib import Path
@@ -146,10 +146,14 @@ class Generation:
 
     def _remove_modules(self) -> None:
         self._finder.generations.pop(self.name, None)
-        self._removed_modules |= {name: sys.modules.pop(name) for name in list(sys.modules) if self._owns(name)}
+        self._removed_modules |= {name: sys.modules.pop(name) for name in self._find_own(sys.modules)}
         loggers = logging.Logger.manager.loggerDict  # they would never be freed; `getLogger(__name__)` is common
-        for name in [name for name in list(loggers) if self._owns(name)]:
+        for name in self._find_own(loggers):
             loggers.pop(name, None)
+
+    def _find_own(self, names: Iterable[str]) -> list[str]:
+        """Return those of thousands of names that its modules have."""
+        return [name for name in list(names) if name.startswith(self.name) and self._owns(name)]
 
 
 def _count_calls(function: Function, generation: Generation, blocking: LoopWatchdog) -> Callable[..., Any]:
@@ -199,8 +203,13 @@ class SourceLoader(SourceFileLoader):
         self._data = data
 
     def get_code(self, fullname: str) -> CodeType:
-        code: CodeType = compile(self._data, self.path, "exec", dont_inherit=True)
-        return code
+        return compile_source(self._data, self.path)
+
+
+@lru_cache(maxsize=16)  # an edit of one file compiles no other one of its plugin again
+def compile_source(data: bytes, path: str) -> CodeType:
+    code: CodeType = compile(data, path, "exec", dont_inherit=True)
+    return code
 
 
 class PluginFinder:
