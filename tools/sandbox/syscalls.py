@@ -6,6 +6,7 @@ databases use. Refused is what escapes are made of, and what reads other process
 """
 
 import errno
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -140,6 +141,7 @@ class FilterRules:
         return _export(self._rules)
 
 
+@functools.cache
 def program(*, offline: bool = False) -> bytes:
     """Return the filter. `offline` refuses sockets that reach other machines. Raises FilterUnavailableError."""
     rules = FilterRules()
@@ -156,6 +158,7 @@ def program(*, offline: bool = False) -> bytes:
     return rules.export()
 
 
+@functools.cache
 def reader_program() -> bytes:
     """Return the filter of a process that only reads: its allowed calls. Raises FilterUnavailableError."""
     pyseccomp = _library()
