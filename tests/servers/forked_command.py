@@ -10,6 +10,8 @@ import gc
 import importlib
 import json
 import os
+import pickle
+import re
 import selectors
 import signal
 import socket
@@ -18,46 +20,28 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
 ROOT = Path(__file__).parents[2]
 COMMAND = str(Path(sys.executable).with_name("toolgate"))
-KNOWN = (  # what most servers and commands import
-    "toolgate.server.app.app",
-    "toolgate.server.app.builtin_tools",
-    "toolgate.server.app.http_app",
-    "toolgate.server.app.http_checks",
-    "toolgate.server.auth.setup",
-    "toolgate.server.base.bus.memory_bus",
+KNOWN = (  # what commands import, and a server that has no clients yet does not
     "toolgate.server.calls.terminal",
     "toolgate.server.cli.commands",
     "toolgate.server.cli.commands.call",
     "toolgate.server.cli.commands.oauth_client",
     "toolgate.server.cli.commands.user",
-    "toolgate.server.cli.main",
     "toolgate.server.cli.mcp_client.start_check",
     "toolgate.server.cli.readiness",
-    "toolgate.server.cli.serve",
     "toolgate.server.client_config.jsonc",
     "toolgate.server.client_config.toml_table",
-    "toolgate.server.plugins.reload",
     "toolgate.server.policy.nonces",
     "toolgate.server.state.migrate",
-    "toolgate.server.state.rows.working_directories",
     "toolgate.server.state.schema",
-    "toolgate.server.state.sqlite.db_thread",
     "toolgate.server.state.sqlite.snapshot",
     "toolgate.server.telemetry.audit.reader",
-    "toolgate.server.telemetry.audit.recorder",
-    "toolgate.server.telemetry.logging",
     "toolgate.server.telemetry.metrics.collector",
-    "toolgate.tools.egress.sandbox_proxy",
-    "toolgate.tools.egress.shared_limits",
-    "toolgate.tools.sandbox.process",
-    "toolgate.tools.sandbox.trial",
-    "toolgate.tools.sandbox.users",
     "toolgate.tools.search.ddgs_client",
     "toolgate.tools.search.json_engine",
     "toolgate.tools.reading.web.dns",
@@ -67,13 +51,10 @@ KNOWN = (  # what most servers and commands import
     "toolgate.transports.sse",
     "toolgate.transports.stdio",
     "toolgate.transports.streamable_http",
-    "toolgate.transports.web.oauth_routes",
 )
-OTHERS = (
-    *("sqlalchemy.dialects.sqlite.pysqlite", "jsonschema_rs", "uvloop", "uvicorn", "watchfiles", "httptools"),
-    *("anyio", "argon2", "certifi", "ctypes", "difflib", "encodings.idna", "httpx", "jinja2", "prometheus_client"),
-    *("sqlite3", "sse_starlette", "uritemplate"),
-)
+OTHERS = ("argon2", "certifi", "ctypes", "difflib", "httpx", "jsonschema_rs", "prometheus_client")
+PLUGINS = ROOT / "tests" / "plugins"
+SERVER = ("-t", "-s", "--auth", "oauth", "--port", "0", "--drain", "0")  # its start is repeated most
 MOST = 1 << 20  # bytes of a command and its environment
 
 
@@ -224,9 +205,8 @@ def run(words: Sequence[str], text: str, *, cwd: Path, env: Mapping[str, str]) -
 
 
 def _serve(control: socket.socket, modules: Sequence[str]) -> None:
-    for name in (*KNOWN, *OTHERS, *modules):
-        with contextlib.suppress(ModuleNotFoundError):  # tests/architecture/test_rooms.py says so, and names it
-            importlib.import_module(name)
+    _import_modules([*KNOWN, *OTHERS, *modules])
+    _repeat_start()
     gc.collect()
     gc.freeze()  # a collection in a fork would copy every page
     wake, woken = os.pipe()
@@ -254,6 +234,65 @@ def _serve(control: socket.socket, modules: Sequence[str]) -> None:
                 for stream in streams:
                     os.close(stream)
                 control.send(json.dumps([child, None]).encode())
+
+
+def _import_modules(names: Iterable[str]) -> None:
+    for name in names:
+        with contextlib.suppress(ModuleNotFoundError):  # tests/architecture/test_rooms.py says so, and names it
+            importlib.import_module(name)
+
+
+def _repeat_start() -> None:
+    """Make once what each server's start would make again: import its modules, compile its patterns, describe its
+    parts. A fork starts a server, and lists the modules and patterns."""
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder, "report")
+        reader, writer = os.pipe()
+        child = os.fork()
+        if not child:
+            _report_at_exit(report)
+            own = {"PATH": os.environ["PATH"], "LANG": "C.UTF-8", "HOME": folder, "TOOLGATE_STATE": f"{folder}/state"}
+            _become([os.open(os.devnull, os.O_RDWR), writer, writer], [COMMAND, *SERVER], folder, own)
+        os.close(writer)
+        with os.fdopen(reader, "rb") as log:
+            for line in log:
+                if b"serving http" in line:
+                    os.kill(child, signal.SIGTERM)
+        os.waitpid(child, 0)
+        modules, patterns = pickle.loads(report.read_bytes())
+    _import_modules(modules)
+    from toolgate.server.app import builtin_tools
+    from toolgate.server.plugins import loader
+    from toolgate.server.state import migrate
+    from toolgate.tools.sandbox import syscalls
+
+    for file in sorted(PLUGINS.glob("*.py")):
+        loader.compile_source(file.read_bytes(), str(file))
+    migrate.spell_tables("sqlite.pysqlite")
+    for part in (*builtin_tools.TOOLS, *builtin_tools.RESOURCES, *builtin_tools.EVENTS):
+        part.verify()
+    with contextlib.suppress(syscalls.FilterUnavailableError):
+        syscalls.program()
+    re.purge()  # a full cache forgets the patterns that come first
+    for pattern, flags in patterns:
+        re.compile(pattern, flags)
+
+
+def _report_at_exit(report: Path) -> None:
+    """Have this process list what it has imported and compiled since now, when it ends."""
+    before, leave = {*sys.modules}, os._exit
+    re.purge()
+
+    def tell(code: int) -> None:
+        modules = [name for name, module in sys.modules.items() if name not in before and find_origin(module)]
+        patterns = [(pattern, flags) for _, pattern, flags in re._cache]  # type: ignore[attr-defined]
+        report.write_bytes(pickle.dumps((modules, patterns)))
+        leave(code)
+
+    def find_origin(module: Any) -> bool:
+        return getattr(module, "__spec__", None) is not None
+
+    os._exit = tell
 
 
 def _tell_ends(control: socket.socket) -> None:
