@@ -265,7 +265,9 @@ def _repeat_start() -> None:
     from toolgate.server.plugins import loader
     from toolgate.server.state import migrate
     from toolgate.tools.sandbox import syscalls
+    from toolgate.tools.web import vetted_client
 
+    vetted_client.make_tls_context()
     for file in sorted(PLUGINS.glob("*.py")):
         loader.compile_source(file.read_bytes(), str(file))
     migrate.spell_tables("sqlite.pysqlite")

@@ -4,6 +4,7 @@ Import it late: httpx and httpcore cost more than the rest of the start-up.
 """
 
 import asyncio
+import functools
 import os
 import ssl
 import zlib
@@ -150,7 +151,7 @@ class VettedClient:
         resolve: Resolve | None,
         max_received: int | None = None,
     ) -> None:
-        self._tls_context = verify or _make_tls_context()
+        self._tls_context = verify or make_tls_context()
         self._backend = PinnedBackend(allowed, resolve or Resolver().addresses, max_received)
         self._reuses = max_received is None
         self._pools: dict[str, httpcore.AsyncConnectionPool] = {}
@@ -372,8 +373,15 @@ def describe_error(error: BaseException | None) -> str:
     return str(error).rstrip(".").lower() or "the connection broke"
 
 
-def _make_tls_context() -> ssl.SSLContext:
+def make_tls_context() -> ssl.SSLContext:
     """Return a context with the system's certificates and certifi's: slim images have none, companies add their own."""
+    return _load_tls_context(os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR"))
+
+
+@functools.lru_cache(maxsize=2)  # to load the certificates takes 50 ms
+def _load_tls_context(file: str | None, folder: str | None) -> ssl.SSLContext:
+    """Return the context for the two variables that OpenSSL reads."""
+    del file, folder
     context = ssl.create_default_context()
     context.load_verify_locations(certifi.where())
     return context
