@@ -8,6 +8,7 @@ import pytest
 from tests.clients.chromium import TOO_WIDE, people
 from tests.clients.raw_client import ROOT
 from tests.transports.web import screens
+from tests.transports.web.screens import LOOKS
 
 AXE = ROOT / "tests" / "interop" / "node_modules" / "axe-core" / "axe.min.js"
 FINDINGS = """async () => (await axe.run(document, {resultTypes: ['violations']})).violations
@@ -28,16 +29,17 @@ def arrive(chromium: Any) -> Iterator[Callable[..., Any]]:
 
 
 @pytest.mark.parametrize("is_open", [True, pytest.param(False, marks=pytest.mark.soak)], ids=["open", "closed"])
+@pytest.mark.parametrize("looks", [LOOKS[::3], pytest.param(LOOKS[1:3], marks=pytest.mark.soak)], ids=["two", "others"])
 @pytest.mark.parametrize("name", screens.SCREENS)
 def test_a_page_fits_every_screen_and_axe_finds_nothing(
-    name: str, is_open: bool, arrive: Callable[..., Any], shop: screens.Shop
+    name: str, looks: list[tuple[str, str]], is_open: bool, arrive: Callable[..., Any], shop: screens.Shop
 ) -> None:
     page = arrive()
     screens.SCREENS[name](page, shop)
     page.evaluate(AXE.read_text())
     if is_open:
         page.evaluate(OPEN)
-    for size, scheme in screens.LOOKS:
+    for size, scheme in looks:
         screens.look(page, size, scheme)
         assert page.evaluate(TOO_WIDE) <= 0, (size, scheme)
         assert page.evaluate(FINDINGS) == [], (size, scheme)

@@ -52,6 +52,7 @@ def person(request: pytest.FixtureRequest) -> Iterator[Planner]:
         yield mine
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("find", ["T=$PPID; ", ZYGOTE + "T=$Z; ", ZYGOTE + WAITING + "T=${W:-$PPID}; "])
 def test_the_next_command_has_the_limits_that_the_one_before_had(person: Planner, find: str) -> None:
     before = person.bash(PROBE)

@@ -67,12 +67,15 @@ def test_each_row_has_a_test_and_its_answer() -> None:
         assert not all(case.closes for case in cases) or rows()[what]["closes"] == "yes", what
 
 
+@pytest.mark.parametrize("every", [5, pytest.param(1, marks=pytest.mark.soak)], ids=["each fifth place", "each place"])
 @pytest.mark.parametrize("case", [case for case in EACH if not case.values[0].needs_app])
-def test_a_request_has_one_meaning_wherever_it_is_cut(case: Case) -> None:
+def test_a_request_has_one_meaning_wherever_it_is_cut(case: Case, every: int) -> None:
     used = case._replace(data=USED + case.data, statuses=(200, *case.statuses))
     check(case, case.data)
     check(used, used.data)
-    for place in places(case.data):
+    borders = {place for end in re.finditer(rb"\r\n\r\n", case.data) for place in range(end.start(), end.end() + 1)}
+    some = [*places(case.data)][len(case.data) % every :: every]
+    for place in sorted({*some, *borders} - {0, len(case.data)}):
         check(case, *cut(case.data, place))
         check(used, USED, *cut(case.data, place))
 
