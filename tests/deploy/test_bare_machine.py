@@ -24,6 +24,7 @@ def bare(*words: str) -> subprocess.CompletedProcess[str]:
     return told
 
 
+@pytest.mark.soak  # 27 s of processor time; .ci/run has it
 def test_root_needs_python_and_nothing_else() -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:  # the network there is this machine's
         port = free.getsockname()[1]
