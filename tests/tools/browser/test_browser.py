@@ -406,7 +406,6 @@ def test_nothing_a_page_does_reaches_a_private_address(world: World, host: str) 
     assert not [request for request in world.place.requests if request.path == "/worker.js"]
 
 
-@pytest.mark.both
 def test_windows_that_a_page_opens_are_not_opened(world: World) -> None:
     script = "for (let n = 0; n < 100; n++) open('/window' + n)"
     output = world.read({"/": html(f"<p>Here: {PROSE}</p><script>{script}</script>")})
@@ -414,7 +413,6 @@ def test_windows_that_a_page_opens_are_not_opened(world: World) -> None:
     assert not [request for request in world.place.requests if request.path.startswith("/window")]
 
 
-@pytest.mark.both
 def test_a_name_that_rebinds_is_looked_up_and_checked_each_time(world: World) -> None:
     world.names["rebinds.test"] = [[PUBLIC], [PRIVATE]]
     world.victim.seen.clear()
@@ -937,7 +935,6 @@ def test_a_browser_without_its_own_sandbox_starts_and_says_so(world: World, fold
     assert "(the browser runs without its own sandbox)" in world.run(scenario())
 
 
-@pytest.mark.both
 def test_https_is_read_through_the_proxy_and_its_certificate_is_checked(world: World, folder: Path) -> None:
     server, _ = certificate(folder, "shop.test")
     key = x509.load_pem_x509_certificate((folder / "server.pem").read_bytes()).public_key()
