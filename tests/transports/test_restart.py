@@ -140,6 +140,7 @@ def call(id: Any, tool: str, **arguments: Any) -> dict[str, Any]:
 # -- continued sessions
 
 
+@pytest.mark.brief("9")
 @pytest.mark.parametrize("number", ENDS)
 def test_a_session_goes_on_where_it_was(tmp_path: Path, number: int) -> None:
     with after(tmp_path, number) as restarted:
@@ -156,6 +157,7 @@ def test_a_session_goes_on_where_it_was(tmp_path: Path, number: int) -> None:
             assert "repair the lamp" in text(called(later, session, "TaskManager", action="list", query=""))
 
 
+@pytest.mark.brief("9")
 @pytest.mark.parametrize("number", ENDS)
 def test_a_client_without_a_session_keeps_its_working_directory(tmp_path: Path, number: int) -> None:
     with after(tmp_path, number) as restarted:
@@ -246,6 +248,7 @@ def test_sigterm_tells_a_call_that_outlasts_the_grace_that_it_is_lost(tmp_path: 
         assert data(resumed(second, session, last)) == [answer]
 
 
+@pytest.mark.brief("15")
 @pytest.mark.parametrize("number", ENDS)
 def test_the_stream_of_a_get_goes_on_under_ids_that_were_never_used(tmp_path: Path, number: int) -> None:
     with after(tmp_path, number) as restarted:
@@ -314,6 +317,7 @@ def test_each_request_of_a_batch_gets_its_error(tmp_path: Path) -> None:
 # -- ended sessions
 
 
+@pytest.mark.brief("9")
 @pytest.mark.parametrize("number", ENDS)
 def test_a_session_that_was_deleted_never_comes_back(tmp_path: Path, number: int) -> None:
     with after(tmp_path, number) as restarted:
@@ -439,6 +443,7 @@ def test_two_servers_on_one_state_leave_each_other_their_sessions(tmp_path: Path
             assert status(one, session) == 200
 
 
+@pytest.mark.brief("9")
 @pytest.mark.parametrize("number", ENDS)
 def test_several_servers_on_one_state_each_resume_their_clients_sessions(tmp_path: Path, number: int) -> None:
     (tmp_path / "two").mkdir()
@@ -763,7 +768,7 @@ def test_the_end_waits_for_a_request_whose_session_is_being_resumed(tmp_path: Pa
     run(first, second, folder=tmp_path)
 
 
-@pytest.mark.brief("9")
+@pytest.mark.brief("15")
 @pytest.mark.parametrize("number", ENDS)
 def test_a_session_revoked_while_no_server_ran_stays_ended(tmp_path: Path, number: int) -> None:
     with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as free:

@@ -295,6 +295,7 @@ def test_tools_lists_prompts_and_all_resources_too(tmp_path: Path) -> None:
     assert "\nmany://599\n" in told.stdout
 
 
+@pytest.mark.brief("claude-desktop", "vscode", "opencode")
 @pytest.mark.parametrize(
     "client",
     ["claude-desktop", "cursor", "vscode", "windsurf", "zed", "gemini-cli", "qwen-code", "copilot", "opencode"],

@@ -123,6 +123,7 @@ def test_other_servers_and_comments_stay_and_the_file_comes_back_byte_for_byte(h
     assert path.read_bytes() == before and not backup(path).exists()
 
 
+@pytest.mark.brief("cursor", "zed", "codex")
 @pytest.mark.parametrize("client", LINUX)
 def test_a_byte_order_mark_is_removed_and_comes_back(home: Home, client: str) -> None:
     path = home.write(client)

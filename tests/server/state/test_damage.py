@@ -223,15 +223,17 @@ def test_a_server_serves_with_all_files_damaged_that_it_can_do_without(tmp_path:
         assert name in log or re.fullmatch(UNHARMED.get(how, ""), name), (name, log)
 
 
+@pytest.mark.pairs
+@pytest.mark.parametrize("name", ["keys/signing", "keys/event-secrets", "keys/audit"])
 @pytest.mark.parametrize("how", [how for how in DAMAGES if how != "not UTF-8"])
-def test_a_server_refuses_at_once_with_the_mend_what_it_cant_do_without(tmp_path: Path, used: Path, how: str) -> None:
-    for name in ("keys/signing", "keys/event-secrets", "keys/audit"):
-        folder = tmp_path / name
-        damage(folder, used, how, lambda each, name=name: each == name)
-        assert name in doctor(folder) or how == "unreadable"
-        said = refuse(folder, how)
-        assert f"{name}" in said and "Traceback" not in said, said
-        assert "and a new" in said, "the mend"
+def test_a_server_refuses_at_once_with_the_mend_what_it_cant_do_without(
+    tmp_path: Path, used: Path, how: str, name: str
+) -> None:
+    damage(tmp_path, used, how, lambda each: each == name)
+    assert name in doctor(tmp_path) or how == "unreadable"
+    said = refuse(tmp_path, how)
+    assert f"{name}" in said and "Traceback" not in said, said
+    assert "and a new" in said, "the mend"
 
 
 @pytest.mark.parametrize("how", [how for how in DAMAGES if how not in ("half", "unreadable")])
@@ -267,17 +269,17 @@ def test_a_session_with_bad_bytes_is_gone_and_its_client_begins_a_new_one(tmp_pa
     assert not any(b"\xff" in (row if isinstance(row, bytes) else row.encode()) for row in rows)
 
 
+@pytest.mark.pairs
+@pytest.mark.parametrize("name", DATABASE)
 @pytest.mark.parametrize("how", DAMAGES)
-def test_a_damaged_database_hangs_nothing(tmp_path: Path, used: Path, how: str) -> None:
-    for name in DATABASE:
-        folder = tmp_path / name
-        damage(folder, used, how, lambda each, name=name: each == name)
-        doctor(folder)
-        command = FEW_CAPABILITIES if how == "unreadable" and os.geteuid() == 0 else ()
-        try:
-            with serving(folder, *command) as at:
-                at.ask("POST", "/token", {})
-                assert at.stop() == 0
-        except AssertionError:
-            said = (folder / "stderr.log").read_text()
-            assert "Traceback" not in said and "the state database" in said, (name, said)
+def test_a_damaged_database_hangs_nothing(tmp_path: Path, used: Path, how: str, name: str) -> None:
+    damage(tmp_path, used, how, lambda each: each == name)
+    doctor(tmp_path)
+    command = FEW_CAPABILITIES if how == "unreadable" and os.geteuid() == 0 else ()
+    try:
+        with serving(tmp_path, *command) as at:
+            at.ask("POST", "/token", {})
+            assert at.stop() == 0
+    except AssertionError:
+        said = (tmp_path / "stderr.log").read_text()
+        assert "Traceback" not in said and "the state database" in said, said

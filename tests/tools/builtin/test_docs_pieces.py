@@ -208,7 +208,7 @@ def test_a_text_is_dropped_after_its_time_and_a_later_change_is_told() -> None:
 
 
 def test_the_kept_texts_are_bounded_for_all_and_for_each() -> None:
-    conversions = Conversions(10 * PATIENCE, max_kept=1_500_000, max_own=700_000)
+    conversions = Conversions(10 * PATIENCE, max_kept=820_000, max_own=385_000)
 
     async def body(world: World) -> None:
         for who in ("ada", "bob", "cleo", "dan", "eve"):
@@ -217,10 +217,10 @@ def test_the_kept_texts_are_bounded_for_all_and_for_each() -> None:
                 loads = world.loads
                 await world.read_on(first, who)
                 assert world.loads == loads
-                assert conversions.size <= 1_500_000
-        assert conversions.size > 700_000
+                assert conversions.size <= 820_000
+        assert conversions.size > 385_000
         loads = world.loads
         await world.read(f"{world.place.url('/one')}#toolgate-offset=50", "eve")
         assert world.loads == loads + 1  # her third text has pushed out her first
 
-    run({f"/{name}": book(name) for name in ("one", "two", "three")}, body, conversions)
+    run({f"/{name}": book(name, 2_200) for name in ("one", "two", "three")}, body, conversions)
