@@ -375,13 +375,13 @@ def describe_error(error: BaseException | None) -> str:
 
 def make_tls_context() -> ssl.SSLContext:
     """Return a context with the system's certificates and certifi's: slim images have none, companies add their own."""
-    return _load_tls_context(os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR"))
+    return _load_tls_context(ssl.get_default_verify_paths())
 
 
 @functools.lru_cache(maxsize=2)  # to load the certificates takes 50 ms
-def _load_tls_context(file: str | None, folder: str | None) -> ssl.SSLContext:
-    """Return the context for the two variables that OpenSSL reads."""
-    del file, folder
+def _load_tls_context(places: ssl.DefaultVerifyPaths) -> ssl.SSLContext:
+    """Return the context for the places that the environment names (SSL_CERT_FILE, SSL_CERT_DIR)."""
+    del places
     context = ssl.create_default_context()
     context.load_verify_locations(certifi.where())
     return context
