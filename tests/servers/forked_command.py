@@ -13,6 +13,7 @@ import os
 import pickle
 import re
 import selectors
+import shutil
 import signal
 import socket
 import subprocess
@@ -23,6 +24,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
+from urllib.request import urlopen
 
 ROOT = Path(__file__).parents[2]
 COMMAND = str(Path(sys.executable).with_name("toolgate"))
@@ -118,7 +120,7 @@ class Origin:
         with self._asking:
             socket.send_fds(self._socket, [order], list(streams))
             with self._answered:
-                assert self._answered.wait_for(lambda: self._pid is not None, 20)
+                assert self._answered.wait_for(lambda: self._pid is not None, 60)
                 pid, self._pid = self._pid, None
                 assert pid is not None
                 process = self._living[pid] = Process(pid, *pipes)
@@ -245,23 +247,27 @@ def _import_modules(names: Iterable[str]) -> None:
 def _repeat_start() -> None:
     """Make once what each server's start would make again: import its modules, compile its patterns, describe its
     parts. A fork starts a server, and lists the modules and patterns."""
-    with tempfile.TemporaryDirectory() as folder:
-        report = Path(folder, "report")
-        reader, writer = os.pipe()
-        child = os.fork()
-        if not child:
-            _report_at_exit(report)
-            own = {"PATH": os.environ["PATH"], "LANG": "C.UTF-8", "HOME": folder, "TOOLGATE_STATE": f"{folder}/state"}
-            _become([os.open(os.devnull, os.O_RDWR), writer, writer], [COMMAND, *SERVER], folder, own)
-        os.close(writer)
-        with os.fdopen(reader, "rb") as log:
-            for line in log:
-                if b"serving http" in line:
-                    os.kill(child, signal.SIGTERM)
-        os.waitpid(child, 0)
-        modules, patterns = pickle.loads(report.read_bytes())
+    folder = tempfile.mkdtemp()  # that a context manager would remove, its fork would remove too
+    report = Path(folder, "report")
+    reader, writer = os.pipe()
+    child = os.fork()
+    if not child:
+        _report_at_exit(report)
+        own = {"PATH": os.environ["PATH"], "LANG": "C.UTF-8", "HOME": folder, "TOOLGATE_STATE": f"{folder}/state"}
+        _become([os.open(os.devnull, os.O_RDWR), writer, writer], [COMMAND, *SERVER], folder, own)
+    os.close(writer)
+    with os.fdopen(reader) as log:
+        for line in log:
+            if served := re.search(r"serving (http://[^/ ]+)", line):
+                with contextlib.suppress(OSError):  # without a network
+                    urlopen(f"{served[1]}/health", timeout=20).close()  # it has served: it ends as usual
+                os.kill(child, signal.SIGTERM)
+    os.waitpid(child, 0)
+    modules, patterns = pickle.loads(report.read_bytes())
+    shutil.rmtree(folder)
     _import_modules(modules)
     from toolgate.server.app import builtin_tools
+    from toolgate.server.auth.login import accounts
     from toolgate.server.plugins import loader
     from toolgate.server.state import migrate
     from toolgate.tools.sandbox import syscalls
@@ -271,6 +277,7 @@ def _repeat_start() -> None:
     for file in sorted(PLUGINS.glob("*.py")):
         loader.compile_source(file.read_bytes(), str(file))
     migrate.spell_tables("sqlite.pysqlite")
+    accounts.COST = {"time_cost": 1, "memory_cost": 64, "parallelism": 1}  # of a password's hash
     for part in (*builtin_tools.TOOLS, *builtin_tools.RESOURCES, *builtin_tools.EVENTS):
         part.verify()
     with contextlib.suppress(syscalls.FilterUnavailableError):
