@@ -62,7 +62,6 @@ if TYPE_CHECKING:
     from toolgate.server.base.principal import GrantKey
     from toolgate.server.overview.health import PartHealth
     from toolgate.server.overview.page_part import PagePart
-    from toolgate.server.policy.rules import Rule
     from toolgate.server.state.backup.state_transfer import StateTransfer
     from toolgate.server.state.rows.working_directories import WorkingDirectories
     from toolgate.server.telemetry.metrics.gauges import MetricRow

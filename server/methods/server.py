@@ -184,7 +184,7 @@ class Server(msgspec.Struct, eq=False, dict=True):
     prepare: Callable[[str], Awaitable[None]] | None = None  # the same, where workspaces are at nodes
     security_schemes: Callable[[str], list[dict[str, Any]]] | None = None  # scope → securitySchemes, with sign-in
     capabilities: Sequence[Capability] = ()  # beside those of the core
-    on_refusal: "AsyncHook[[str, str, Rule | None]]" = msgspec.field(default_factory=AsyncHook)  # as `HostHooks.refusal`
+    on_refusal: "AsyncHook[[str, str, Rule | None]]" = msgspec.field(default_factory=AsyncHook)
     on_swap: Hook[[Registry, Registry]] = msgspec.field(default_factory=Hook)
     pages: dict[tuple[str, str, int], msgspec.Raw] = {}
     readable: dict[tuple[frozenset[str] | None, frozenset[str]], ReadableResources] = {}  # by scopes and hidden schemes
