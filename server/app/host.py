@@ -16,6 +16,7 @@ from toolgate.server.app import build
 from toolgate.server.app.hooks import HostHooks
 from toolgate.server.app.served_parts import ServedParts
 from toolgate.server.app.slot import Slot
+from toolgate.server.app.state_host import StateHost
 from toolgate.server.base.principal import LOCAL_NAME
 from toolgate.server.base.watch import FileChanges
 from toolgate.server.calls.notifier import LocalNotifier, Notifier
@@ -30,14 +31,10 @@ from toolgate.server.protocol.dispatcher import Dispatcher
 from toolgate.server.protocol.notifications import Notifications
 from toolgate.server.protocol.task import StoredTask
 from toolgate.server.state.keys.sealed_state import Sealer
-from toolgate.server.state.keys.sealing_keys import KeyFolder, SealingKeys
-from toolgate.server.state.live_processes import LiveProcesses, ReplicaLocks
 from toolgate.server.state.rows.callback_timer import CallbackTimer, Firing
 from toolgate.server.state.rows.callbacks import CallbackStore
 from toolgate.server.state.rows.plans import PlanStore
 from toolgate.server.state.rows.todos import TodoStore
-from toolgate.server.state.sqlite.store import SqliteStore
-from toolgate.server.state.store import Store
 from toolgate.server.telemetry.audit.store import AuditFileStore, AuditStore
 from toolgate.server.telemetry.recent_calls import CallFeed, RecentCalls
 from toolgate.server.telemetry.setup import Telemetry
@@ -58,11 +55,9 @@ if TYPE_CHECKING:
     from toolgate.server.auth.oauth_server.service import AuthorizationService
     from toolgate.server.auth.revocation_watch import GrantHolder
     from toolgate.server.auth.setup import Access
-    from toolgate.server.base.bus.bus import Bus, Counters
     from toolgate.server.base.principal import GrantKey
     from toolgate.server.overview.health import PartHealth
     from toolgate.server.overview.page_part import PagePart
-    from toolgate.server.state.backup.state_transfer import StateTransfer
     from toolgate.server.state.rows.working_directories import WorkingDirectories
     from toolgate.server.telemetry.metrics.gauges import MetricRow
     from toolgate.server.workspaces.retention import WorkspaceCleaner
@@ -83,21 +78,14 @@ class Job(msgspec.Struct, frozen=True):
     after: float
 
 
-class AppHost:
+class AppHost(StateHost):
     """The parts of one server. Features take slots and add to the lists before the first part is made.
 
-    upgrades: False refuses a database of an older version
-    within: seconds for a transaction where a network may be lost; None: the feature's own limit
-
-    is_shared: whether other servers use the same state at the same time
     where: what names the folder of all principals, or the machines that have theirs; "" if each has its own
     """
 
     def __init__(self, config: Config, *, upgrades: bool = True, within: float | None = None) -> None:
-        self.config = config
-        self.upgrades = upgrades
-        self.within = within
-        self.is_shared = False
+        super().__init__(config, upgrades=upgrades, within=within)
         # -- the lists
         self.jobs: list[Job] = []
         self.health_parts: list[Callable[[], PartHealth]] = []  # what /ready and the page name
@@ -108,17 +96,6 @@ class AppHost:
         self.page_parts: list[Callable[[], PagePart]] = []
         self.grant_holders: list[GrantHolder] = []  # what a revoked grant may leave open
         self.on = HostHooks()  # what features can hear of
-        # -- the state
-        self.folder = Slot("folder", partial(build.state_folder, config))
-        self.lock = Slot("lock", lambda: build.lock_state(self.folder()))
-        self.store: Slot[Store] = Slot("store", lambda: SqliteStore(config.state, upgrades=upgrades))
-        self.secret: Slot[bytes | None] = Slot("secret", lambda: None)  # what seals keys in a shared database
-        self.keys: Slot[SealingKeys] = Slot("keys", lambda: KeyFolder(config.state / "keys"))
-        self.transfer: Slot[StateTransfer] = Slot("transfer", self._create_transfer)  # for backups
-        self.processes: Slot[LiveProcesses] = Slot("processes", lambda: self.store().open_processes())
-        self.locks: Slot[Callable[[str], ReplicaLocks] | None] = Slot("locks", lambda: None)  # by a replica's name
-        self.bus: Slot[Bus | None] = Slot("bus", self._create_bus)  # None over stdio
-        self.create_counters: Slot[Callable[[], Counters]] = Slot("create_counters", build.find_counters)
         # -- workspaces
         self.root = Slot("root", partial(build.workspace_root, config))
         self.where = Slot("where", lambda: str(self.root() or ""))
@@ -226,19 +203,6 @@ class AppHost:
         self.report_end()(principal, end)
 
     # -- the defaults
-
-    def _create_transfer(self) -> "StateTransfer":
-        from toolgate.server.state.backup.state_transfer import FileTransfer  # start-up: for two commands
-
-        return FileTransfer(self.config.state)
-
-    def _create_bus(self) -> "Bus | None":
-        if not self.config.is_remote:
-            return None
-        from toolgate.server.base.bus.memory_bus import MemoryBus  # start-up: stdio does without
-        from toolgate.server.base.bus.settings import BusSettings
-
-        return MemoryBus(BusSettings())
 
     def _create_session_opener(self) -> "OpenSessions":
         from toolgate.server.app.session_opener import LocalSessionOpener  # start-up: stdio does without
