@@ -270,8 +270,8 @@ def _repeat_start() -> None:
     from toolgate.server.auth.login import accounts
     from toolgate.server.plugins import loader
     from toolgate.server.state import migrate
+    from toolgate.tools.reading.web import vetted_client
     from toolgate.tools.sandbox import syscalls
-    from toolgate.tools.web import vetted_client
 
     vetted_client.make_tls_context()
     for file in sorted(PLUGINS.glob("*.py")):

@@ -170,8 +170,8 @@ def asked(signed: Signed, token: str, method: str, params: Any = None, **headers
 def session(signed: Signed, token: str, revision: str = "2025-11-25") -> str:
     """Return the id of a new session, after its handshake."""
     hello = request("initialize", {**HELLO, "protocolVersion": revision})
-    response, _, _ = signed.site.ask("POST", "/mcp", hello, authorization=f"Bearer {token}")
-    assert response.status == 200
+    response, raw, _ = signed.site.ask("POST", "/mcp", hello, authorization=f"Bearer {token}")
+    assert response.status == 200, raw
     id = response.getheader("mcp-session-id")
     assert id is not None
     noted = {"jsonrpc": "2.0", "method": "notifications/initialized"}
