@@ -278,7 +278,7 @@ def _repeat_start() -> None:
         loader.compile_source(file.read_bytes(), str(file))
     migrate.spell_tables("sqlite.pysqlite")
     accounts.COST = {"time_cost": 1, "memory_cost": 64, "parallelism": 1}  # of a password's hash
-    for part in (*builtin_tools.TOOLS, *builtin_tools.RESOURCES, *builtin_tools.EVENTS):
+    for part in (*builtin_tools.TOOLS, *builtin_tools.RESOURCES):
         part.verify()
     with contextlib.suppress(syscalls.FilterUnavailableError):
         syscalls.program()
