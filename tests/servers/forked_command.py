@@ -266,10 +266,10 @@ def _repeat_start() -> None:
     modules, patterns = pickle.loads(report.read_bytes())
     shutil.rmtree(folder)
     _import_modules(modules)
-    from toolgate.server.app import builtin_tools
     from toolgate.server.auth.login import accounts
     from toolgate.server.plugins import loader
     from toolgate.server.state import migrate
+    from toolgate.tools.api.registry import Part
     from toolgate.tools.reading.web import vetted_client
     from toolgate.tools.sandbox import syscalls
 
@@ -278,7 +278,9 @@ def _repeat_start() -> None:
         loader.compile_source(file.read_bytes(), str(file))
     migrate.spell_tables("sqlite.pysqlite")
     accounts.COST = {"time_cost": 1, "memory_cost": 64, "parallelism": 1}  # of a password's hash
-    for part in (*builtin_tools.TOOLS, *builtin_tools.RESOURCES):
+    modules_of_ours = [module for name, module in sys.modules.items() if name.startswith("toolgate.")]
+    values = [value for module in modules_of_ours for value in vars(module).values()]
+    for part in {id(value): value for value in values if isinstance(value, Part)}.values():
         part.verify()
     with contextlib.suppress(syscalls.FilterUnavailableError):
         syscalls.program()
