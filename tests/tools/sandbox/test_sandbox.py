@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from tests.server.workspaces.test_folders import DEEP, nested
+from tests.server.workspaces.test_folders import nested
 from tests.servers.forked_command import COMMAND
 from tests.tools.shell_commands import BOUND, ENVIRONMENT, ran
 from toolgate.tools.egress.sandbox_proxy import SandboxProxy
@@ -365,7 +365,7 @@ def test_a_folder_of_claims_that_others_can_write_to_is_not_used(folder: Path, m
 def test_a_workspace_of_any_depth_changes_owner(folder: Path) -> None:
     root = folder / "workspaces" / "ada"
     root.mkdir(parents=True)
-    nested(root, DEEP)
+    nested(root, 1_200)  # more than Python nests
     uid = users.assign_user(root, IDLE, users.FreeUsers())
     assert {os.fstat(here).st_uid for here, _ in walk_folders(root)} == {uid}
     rmtree.remove_tree(root)
