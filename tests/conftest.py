@@ -38,7 +38,6 @@ SLOW = (  # the files that take 20 s or more, the slowest first: else one of the
     "tools/browser/test_browser.py",
     "server/auth/test_pages.py",
     "server/test_hanging_parts.py",
-    "deploy/test_bare_machine.py",
     "transports/test_restart.py",
     "server/features/events/test_command_ends.py",
     "server/state/test_damage.py",

@@ -8,13 +8,13 @@ from tests.watchdog.watch import Watched
 from tests.watchdog.worst import in_session, message
 
 OUTPUT = {  # what Python programs write
-    "returns": "('\\r' * 2_000 + 'x\\n') * 1_000",
-    "returns on one line": "'\\r' * 2**21",
-    "escapes": "('\\x1b[31m\\xe9' * 1_000 + '\\n') * 200",
-    "meters": "('\\r'.join(f'{number} words' for number in range(500)) + '\\n') * 200",
-    "states": "('x\\ry\\r' * 1_000 + '\\n') * 400",
-    "backspaces": "'a\\b' * 2**20",
-    "marks": "'a' + '\\u0300\\u0316' * 2**19",
+    "returns": "('\\r' * 2_000 + 'x\\n') * 400",
+    "returns on one line": "'\\r' * 2**20",
+    "escapes": "('\\x1b[31m\\xe9' * 1_000 + '\\n') * 80",
+    "meters": "('\\r'.join(f'{number} words' for number in range(500)) + '\\n') * 80",
+    "states": "('x\\ry\\r' * 1_000 + '\\n') * 150",
+    "backspaces": "'a\\b' * 2**19",
+    "marks": "'a' + '\\u0300\\u0316' * 2**18",
     "empty lines": "'\\n' * 2**19",
     "long lines": "('a' * 4_096 + '\\n') * 40",
 }

@@ -463,7 +463,7 @@ BODIES: Mapping[str, Callable[[], bytes]] = {
         [message("resources/subscribe", {"uri": f"{URI[:-5]}{n:05}"}, n) for n in range(256)]
     ).encode(),
     "a batch of completions": lambda: json.dumps(
-        [message("completion/complete", completions()[0], n) for n in range(200)]
+        [message("completion/complete", completions()[0], n) for n in range(40)]
     ).encode(),
     "a batch of calls": lambda: json.dumps(
         [message("tools/call", {"name": "TaskManager", "arguments": {"action": "list"}}, n) for n in range(256)]

@@ -104,6 +104,7 @@ def test_without_a_file_one_is_made_and_removed_again(home: Home, client: str) -
     assert "none is on this machine" in home.run("install", code=2)
 
 
+@pytest.mark.brief("claude-desktop", "vscode", "zed", "codex", "opencode")
 @pytest.mark.parametrize("client", LINUX)
 def test_other_servers_and_comments_stay_and_the_file_comes_back_byte_for_byte(home: Home, client: str) -> None:
     path = home.write(client)
