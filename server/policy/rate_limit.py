@@ -1,6 +1,6 @@
 """Limit each principal's calls a minute: of all tools, and of the tools of one scope. Counts live in memory.
 
-`shared_rate_limit.py` counts over all replicas.
+`features/replicas/services/rate_limit.py` counts over all replicas.
 """
 
 import math

@@ -12,8 +12,8 @@
                ├─ a revision without sessions: stateless.StatelessPosts makes a Session for this request
                └─ one with them: sessions.Sessions finds the HttpSession by its id and principal
                │
-             RunningMessages    starts a task, which has the dispatcher handle the message with a channel
-               │
+             RunningMessages    starts a task, which has the dispatcher handle the message with a channel: the table
+               │                of methods, `methods.tools.call_tool` (rate limit, rules), and the tool
     answer ←─ requests.post.PostReply, the channel: the answer alone within a second is one JSON body;
              anything before it, or silence, makes an EventStream, which `stream_response` sends
 
@@ -27,6 +27,7 @@ is ended.
 
 How a stream resumes. `sessions.event_stream` numbers events and keeps the newest. A reader comes back by GET with
 Last-Event-ID; `sessions.event_ids` finds its stream, also after a restart, and the stream goes on behind that event.
+With replicas, `features/replicas/sessions` finds it wherever it began.
 
 `requests`, `sessions` and `wire` do not import each other upwards: `requests` imports `sessions`, and both `wire`. None
 imports a transport or a page.

@@ -1,4 +1,7 @@
-"""Enforce a workspace's limits on its commands, and name the limits they reached."""
+"""Enforce a workspace's limits on its commands, and name the limits they reached.
+
+This runs where the command runs, maybe at a node: others read what was reached in `Run.hits`.
+"""
 
 import os
 import resource

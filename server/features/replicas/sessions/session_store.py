@@ -6,8 +6,8 @@ from collections.abc import Callable
 import msgspec
 
 from toolgate.server.base.bus.bus import Keys
+from toolgate.transports.http.sessions.sessions import IDLE
 
-IDLE = 30 * 60.0  # seconds without a request or an open stream until a session ends
 MAX_WAITING = 256 * 2**10  # bytes of unrequested messages that wait for a reader of one session; the newest stay
 
 
@@ -23,7 +23,7 @@ _waiting_decoder = msgspec.msgpack.Decoder(list[WaitingMessage])
 
 class SessionStore:
     """The sessions of one transport by the digests of their ids. All methods raise BusUnreachableError. `now` is the
-    clock of all replicas, in seconds since the epoch."""
+    clock of all replicas, in seconds since the epoch. A record ends `idle` seconds after its last use."""
 
     def __init__(self, keys: Keys, idle: float = IDLE, now: Callable[[], float] = time.time) -> None:
         self.now = now

@@ -20,7 +20,7 @@ from toolgate.server.base.bus.replica_ids import parse_id
 from toolgate.server.base.principal import Principal
 from toolgate.server.features.replicas.sessions.resumed_streams import ResumedStreams
 from toolgate.server.features.replicas.sessions.session_limits import SessionLimits
-from toolgate.server.features.replicas.sessions.session_store import IDLE, SessionStore
+from toolgate.server.features.replicas.sessions.session_store import SessionStore
 from toolgate.server.features.replicas.sessions.shared_session import SessionEndedError, SharedSession
 from toolgate.server.features.replicas.sessions.unrequested_messages import UnrequestedMessages
 from toolgate.server.protocol.dispatcher import Dispatcher
@@ -30,7 +30,7 @@ from toolgate.server.protocol.session import Session, hash_key
 from toolgate.server.protocol.session_record import SessionRecord, decode_record
 from toolgate.transports.http.sessions.event_stream import EventStream
 from toolgate.transports.http.sessions.session import HttpSession
-from toolgate.transports.http.sessions.sessions import MAX_SESSIONS, AnySession, Sessions
+from toolgate.transports.http.sessions.sessions import IDLE, MAX_SESSIONS, AnySession, Sessions
 
 TOPIC = "sessions"
 ANSWER = "session-answer"  # mail: a client's answer to a question
