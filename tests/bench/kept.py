@@ -1,4 +1,4 @@
-"""Compare the ratios of a run with those kept in kept.json from an earlier one: within a run they swing little."""
+"""Compare the ratios that a user can feel with those kept in kept.json from an earlier run; the others are printed."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -9,7 +9,17 @@ from tests.bench.measure import Figures
 from tests.bench.report import Target
 
 FILE = Path(__file__).with_name("kept.json")
-WORSE = 1.10  # times a kept ratio: less is noise
+WORSE = 1.15  # times a kept ratio: less is noise, or not felt
+FELT = (  # start, memory, calls a second beside both SDKs, and a command
+    "start-up: under 2 × import asyncio",
+    "start-up: ahead of the Python SDK",
+    "start-up: ahead of the TypeScript SDK",
+    "idle memory: under 0.45 of the Python SDK's",
+    "idle memory: under half of the TypeScript SDK's",
+    "calls at 8 clients: at least 4 × the Python SDK's",
+    "calls at 8 clients: at least 2.5 × the TypeScript SDK's",
+    "Bash true: at most 3 × a bare spawn",
+)
 TRIES = 3  # a ratio is worse if it is so in each
 
 
@@ -19,6 +29,8 @@ def read_kept() -> dict[str, float]:
 
 
 def write_kept(ratios: dict[str, float]) -> None:
+    """Write those of the ratios that are felt."""
+    ratios = {says: ratios[says] for says in FELT if says in ratios}
     FILE.write_bytes(msgspec.json.format(msgspec.json.encode(ratios)) + b"\n")
 
 

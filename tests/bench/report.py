@@ -63,6 +63,7 @@ TARGETS = (
     Target("pipelined calls: at least 1.5 × the TypeScript SDK's", CALLS, TYPESCRIPT, 1.5, True),
     Target("pipelined calls: under 0.06 of the Python SDK's processor time", CPU, PYTHON, 0.06, False),
     Target("sequential latency: at most 1.35 × the bare loop's", SEQUENTIAL, FLOOR, 1.35, False),
+    Target("Bash true: at most 3 × a bare spawn", SHELL, YARDSTICKS, 3.0, False, BARE_SHELL, YARDSTICKS),
     Target("tools/list: at least 6 × the TypeScript SDK's", LISTS, TYPESCRIPT, 6.0, True),
 )
 
