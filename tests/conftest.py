@@ -42,7 +42,7 @@ SLOW = (  # the files that take 20 s or more, the slowest first: else one of the
     "server/features/events/test_command_ends.py",
     "server/state/test_damage.py",
     "interop/test_python_sdk.py",
-    "server/client_config/test_install.py",
+    "server/features/clients/test_install.py",
     "server/calls/test_tasks.py",
     "escape/test_planning.py",
     "interop/test_oauth_python_sdk.py",

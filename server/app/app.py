@@ -167,6 +167,7 @@ class App:
             open_sessions=host.open_sessions(),
             grant_holders=host.grant_holders,
             begin_end=host.on.ending,
+            list_clients=host.list_clients(),
             announce=partial(announce, workspaces.describe()) if announce is not None else None,
         )
 

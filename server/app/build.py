@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from toolgate.server.plugins.reload import PluginReloader
     from toolgate.server.workspaces.retention import WorkspaceCleaner
     from toolgate.tools.search.search import Search
+    from toolgate.transports.web.home import ClientSettings
 
 
 log = logging.getLogger("toolgate")
@@ -154,6 +155,13 @@ def plugin_folders(config: Config) -> Sequence[Path]:
             raise UsageError(f"--plugins: {folder} is neither a folder nor a Python file: its name must end in .py")
     folders: Sequence[Path] = config.plugins
     return folders
+
+
+def find_clients() -> "Callable[[str], ClientSettings]":
+    """Return what lists the clients that can use the server at a URL: none."""
+    from toolgate.transports.web.home import ClientSettings  # start-up: stdio has no page
+
+    return lambda public_url: ClientSettings()
 
 
 def find_counters() -> "Callable[[], Counters]":

@@ -36,7 +36,7 @@ def build_host(config: Config, *, upgrades: bool = True, within: float | None = 
     reads the state makes these as the server does. `upgrades` and `within` are as in `AppHost`.
     """
     host = AppHost(config, upgrades=upgrades, within=within)
-    features: list[Feature] = [resolve_name(f"{ROOM}.{row.feature}")() for row in list_rows(config)]
+    features: list[Feature] = [resolve_name(f"{ROOM}.{row.feature}")() for row in list_rows(config) if row.feature]
     for feature in features:
         feature.build(host)
     return host, features

@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from toolgate.server.telemetry.metrics.gauges import MetricRow
     from toolgate.server.workspaces.retention import WorkspaceCleaner
     from toolgate.tools.api.registry import Part
+    from toolgate.transports.web.home import ClientSettings
 
 READ = "tools:read"  # the scope of what is told of a workspace
 WORKFLOW = "tools:workflow"  # the scope of what callbacks say, as of SetCallback and the inbox
@@ -128,6 +129,7 @@ class AppHost(StateHost):
         self.shown_calls: Slot[CallFeed | None] = Slot("shown_calls", self.recent_calls)
         self.telemetry = Slot("telemetry", self._create_telemetry)
         # -- the server
+        self.list_clients: Slot[Callable[[str], ClientSettings]] = Slot("list_clients", build.find_clients)
         self.settings = Settings(hold=config.hold - min(MARGIN, config.hold / 4), any_file=not config.is_remote)
         self.server = Slot("server", self._create_server)
         self.dispatcher: Slot[Dispatcher] = Slot("dispatcher", self._create_dispatcher)

@@ -18,7 +18,6 @@ from toolgate.server.auth import scopes
 from toolgate.server.auth.login.trusted_proxies import TrustedProxies
 from toolgate.server.auth.revocation_watch import CHECK_INTERVAL, HOLDER_CHECK_INTERVAL, GrantHolder, RevocationWatch
 from toolgate.server.base.principal import GrantKey
-from toolgate.server.client_config import snippets
 from toolgate.server.config.load import Config
 from toolgate.server.config.transports import HTTP_TRANSPORTS, HttpTransport
 from toolgate.server.config.types import is_loopback
@@ -44,7 +43,7 @@ from toolgate.transports.http.wire.asgi import answer_with
 from toolgate.transports.http.wire.connections import Connections
 from toolgate.transports.http.wire.listener import Listener
 from toolgate.transports.http.wire.request import Handler
-from toolgate.transports.web.home import HomePage, ServerFacts
+from toolgate.transports.web.home import ClientSettings, HomePage, ServerFacts
 from toolgate.transports.web.home_events import HomeEvents
 from toolgate.transports.web.page_context import PageContext
 
@@ -77,6 +76,7 @@ class HttpApp:
     - `open_sessions(transport, limits)` returns the sessions of a transport, by default of this process alone.
     - `grant_holders` send to clients without requests, as long as grants allow it.
     - `begin_end()` ends what waits for no answer, when the end of serving begins.
+    - `list_clients(public_url)` returns what the first page shows for clients to read.
     - `announce(public_url, pairing_link)` is called when the server accepts requests.
     """
 
@@ -97,6 +97,7 @@ class HttpApp:
         open_sessions: OpenSessions | None = None,
         grant_holders: Sequence[GrantHolder] = (),
         begin_end: Callable[[], None] = lambda: None,
+        list_clients: Callable[[str], ClientSettings] = lambda _: ClientSettings(),
         announce: Callable[[str, str], None] | None = None,
     ) -> None:
         self._config = config
@@ -111,6 +112,7 @@ class HttpApp:
         self._sandbox = sandbox
         self._holders = grant_holders
         self._begin_end = begin_end
+        self._list_clients = list_clients
         self._announce = announce
         self._metrics = metrics
         self._refused_tokens: Counter[str] = Counter()  # tokens, by why
@@ -418,8 +420,7 @@ class HttpApp:
             config.name,
             self._read_health,
             urls=[(row.title, url + row.path) for row in config.transports],
-            snippets=snippets.list_snippets(url) if HTTP_TRANSPORTS[0] in config.transports else [],
-            unreached=snippets.list_unreached(url),
+            clients=self._list_clients(url),
         )
         sessions = {row.title: self._transports[row.name].sessions for row in config.transports}
         home = HomePage(

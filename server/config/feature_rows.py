@@ -13,7 +13,7 @@ class FeatureRow(msgspec.Struct, frozen=True):
 
     switches: keys of options; the feature is on if one has a value, and without any it is always on
     is_http_only: whether it is on only where HTTP is served
-    feature: its class
+    feature: its class; without one it is no part of a server
     options: its options by their group in the help; this module is imported at each start
     notes: what it says at the end of the help of options of the core, by their names
     commands: a `FeatureCommands`; this module is imported where a command is looked up
@@ -23,7 +23,7 @@ class FeatureRow(msgspec.Struct, frozen=True):
     """
 
     switches: tuple[str, ...]
-    feature: str
+    feature: str = ""
     options: str = ""
     notes: str = ""
     commands: str = ""
@@ -34,6 +34,12 @@ class FeatureRow(msgspec.Struct, frozen=True):
 
 
 FEATURES = (
+    FeatureRow(
+        switches=(),
+        feature="clients.feature:ClientsFeature",
+        commands="clients.commands.table:COMMANDS",
+        is_http_only=True,
+    ),
     FeatureRow(
         switches=(),
         feature="events.feature:EventsFeature",

@@ -10,7 +10,7 @@ from toolgate.server.config.feature_rows import FEATURES, ROOM, FeatureRow
 from toolgate.server.config.options import OPTIONS
 
 FOLDER = "server/features"
-NAMES = sorted(path.name for path in (rooms.ROOT / FOLDER).iterdir() if (path / "feature.py").exists())
+NAMES = sorted(path.name for path in (rooms.ROOT / FOLDER).iterdir() if (path / "__init__.py").exists())
 
 
 def feature_of(path: Path) -> str:
@@ -31,7 +31,7 @@ def test_nothing_outside_of_a_feature_imports_it(feature: str) -> None:
     assert reaching == []
 
 
-@pytest.mark.parametrize("row", FEATURES, ids=lambda row: row.feature)
+@pytest.mark.parametrize("row", FEATURES, ids=lambda row: row.feature or row.commands)
 def test_what_a_row_names_is_there(row: FeatureRow) -> None:
     names = filter(None, (row.feature, row.options, row.notes, row.commands, row.check, row.state, row.doctor))
     assert all(resolve_name(f"{ROOM}.{name}") for name in names)

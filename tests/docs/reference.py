@@ -14,9 +14,9 @@ from tests.clients.raw_client import ROOT
 from toolgate.server.app.builtin_tools import TOOLS
 from toolgate.server.cli.parsing.command import Command
 from toolgate.server.cli.parsing.commands import COMMANDS
-from toolgate.server.client_config import program, snippets
-from toolgate.server.client_config.clients import CLIENTS
 from toolgate.server.config.options import OPTIONS, Option
+from toolgate.server.features.clients import program, snippets
+from toolgate.server.features.clients.clients import CLIENTS
 from toolgate.tools.api.schema.schema import NEWS
 from toolgate.tools.api.tool import Tool
 

@@ -15,7 +15,7 @@ from tests.clients.raw_client import ROOT
 from tests.docs.pages import Page, pages
 from toolgate.server.cli.parsing.command import flags_of
 from toolgate.server.cli.parsing.commands import COMMANDS
-from toolgate.server.client_config.clients import CLIENTS
+from toolgate.server.features.clients.clients import CLIENTS
 from toolgate.tools.builtin.ask import parse_questions
 
 OURS = {flag for command in COMMANDS.values() for flag in flags_of(command)} | {"-h", "--help", "-V", "--version"}

@@ -69,16 +69,21 @@ NOT_ENDED = "Some processes can’t be stopped: they run as another user."
 log = logging.getLogger("toolgate.http")
 
 
+class ClientSettings(msgspec.Struct, frozen=True):
+    """What clients read. `snippets` holds each client's configuration (title, text, where it belongs, the link that
+    adds it or ""); `unreached` are the titles of hosted clients that can't reach this server."""
+
+    snippets: Sequence[tuple[str, str, str, str]] = ()
+    unreached: Sequence[str] = ()
+
+
 class ServerFacts(msgspec.Struct, frozen=True):
-    """Public facts. `urls` holds each transport's title and URL; `snippets` holds each client's configuration (title,
-    text, where it belongs, the link that adds it or ""); `unreached` are the titles of hosted clients that can't reach
-    this server."""
+    """Public facts. `urls` holds each transport's title and URL."""
 
     name: str
     read_health: Callable[[], ServerHealth]
     urls: Sequence[tuple[str, str]]
-    snippets: Sequence[tuple[str, str, str, str]] = ()
-    unreached: Sequence[str] = ()
+    clients: ClientSettings = ClientSettings()
 
 
 class ShownSession(msgspec.Struct, frozen=True):

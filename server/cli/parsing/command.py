@@ -3,7 +3,7 @@
 Flags belong to one command; options can also be set by a variable or a key of the config file.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -19,7 +19,6 @@ class Command(msgspec.Struct, frozen=True):
     usage: the arguments: NAME, optional [NAME], repeated NAME…
     choices: `module:NAME`, a table of what the one argument may be, each with a title
     lister: the command that lists what the first argument may be
-    overview: what the overview of all commands says of it, on one line of 80 columns; "" leaves it out
     variants: flags that have another function run the command; they are among its flags
     """
 
@@ -32,7 +31,6 @@ class Command(msgspec.Struct, frozen=True):
     choices: str = ""
     lister: str = ""
     example: str = ""
-    overview: str = ""
     variants: "tuple[Variant, ...]" = ()
 
     @property
@@ -41,18 +39,31 @@ class Command(msgspec.Struct, frozen=True):
 
 
 class Variant(msgspec.Struct, frozen=True):
-    """A flag of a feature that has another function run a command of the core. `run` is as in `Command`."""
+    """A flag of a feature that has another function run a command of the core. `run` is as in `Command`.
+
+    summary, example: replace those of the command, if not ""
+    """
 
     command: str
     flag: Option
     run: str
+    summary: str = ""
+    example: str = ""
 
 
 class FeatureCommands(msgspec.Struct, frozen=True):
-    """What a feature adds to the command line."""
+    """What a feature adds to the command line.
+
+    overview: lines of the overview: first words of commands, and what they do on one line of 80 columns
+    instead: words that people try, each with what to type
+    is_first: whether its lines are the first of the overview
+    """
 
     commands: tuple[Command, ...] = ()
     variants: tuple[Variant, ...] = ()
+    overview: Mapping[str, str] = {}
+    instead: Mapping[str, str] = {}
+    is_first: bool = False
 
 
 def pick_options(*names: str, opens: Sequence[Opened] = ()) -> tuple[Option, ...]:

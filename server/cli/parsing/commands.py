@@ -1,5 +1,6 @@
 """List the commands: what each does, its arguments, flags and options, and the function that runs it."""
 
+from collections.abc import Sequence
 from itertools import chain
 from pkgutil import resolve_name
 
@@ -23,7 +24,6 @@ DATABASE = pick_options("state", opens=("state",))
 KEYS_TOO = pick_options("state", opens=("state", "keys"))
 CLIENTS = pick_options("state", "clients", opens=("state",))
 ADDRESS = pick_options("host", "port", "node-certificate")
-CONFIGURING = (*SPAWNING, *pick_options("public-url"))
 CLIENT = Option("client", "id of a client that the server knows, where none can register itself", metavar="ID")
 HEALTH_URL = Option("url", "check the server at this URL", metavar="URL")
 CONFIDENTIAL = Option("confidential", "give the client a secret, for clients that can keep one", parse_bool)
@@ -32,9 +32,6 @@ WITH_WORKSPACES = Option("with-workspaces", "include people's workspaces; no ser
 REPLACE = Option("replace", "move what the backup replaces to STATE/replaced-TIME; the rest stays", parse_bool)
 UNDO_RESTORE = Option("undo", "put back what was there before a restore that was interrupted", parse_bool)
 OUTPUT = Option("output", "save the image in the answer to this file", metavar="FILE")
-INSTALL_URL = Option("url", "add the server at this URL instead of one that the client starts", metavar="URL")
-PROJECT = Option("project", "use the client's file of the current project", parse_bool)
-DRY_RUN = Option("dry-run", "show the change, and write nothing", parse_bool)
 FILTERS = (
     Option("last", "how many calls to show (default 50; 0: all)", metavar="N"),
     Option("principal", "calls of one person: a name, or the principal in the audit log", metavar="WHO"),
@@ -52,8 +49,6 @@ FILTERS = (
     Option("follow", "keep printing new calls", parse_bool),
 )
 
-NAMES = "toolgate.server.client_config.clients:CLIENTS"
-INSTALLABLE = "toolgate.server.client_config.clients:FILE_CLIENTS"
 
 GROUPS = {  # commands of several words
     "user": "accounts of the built-in login",
@@ -63,19 +58,29 @@ GROUPS = {  # commands of several words
     "token revoke": "end access",
     "key": "the keys that sign tokens",
 }
-INSTEAD_OF = {  # words that people try → what to type
+_INSTEAD = {  # words that people try → what to type
     **dict.fromkeys(("start", "run", "server", "stdio", "http"), "toolgate serve serves, and -t serves over HTTP"),
     **dict.fromkeys(("stop", "restart", "status"), "a service manager stops and starts the server: systemctl"),
     **dict.fromkeys(
         ("update", "upgrade", "self"),
         "upgrade it as it was installed: docs/quickstart-local.md has the command for each way",
     ),
-    **dict.fromkeys(("setup", "add", "init", "connect"), "toolgate install adds it to an MCP client"),
-    **dict.fromkeys(("remove", "rm", "delete"), "toolgate uninstall removes it from an MCP client"),
     **dict.fromkeys(("list", "ls"), "toolgate tools lists the tools"),
     **dict.fromkeys(("logs", "log"), "--logs DIR keeps the log of the server; toolgate audit shows its calls"),
     **dict.fromkeys(("check", "test", "diagnose", "info"), "toolgate doctor checks this machine, or a server at --url"),
 }
+_OVERVIEW = {  # first words of all commands → what they do, on one line of 80 columns
+    "demo": "take a tour: call every tool on local data",
+    "call, tools": "call a tool, list the tools",
+    "doctor": "check this machine, or a server at --url",
+    "serve, health": "serve (also without a command), check that it is ready",
+    "login, logout": "sign in to a server at a URL, or end that",
+    "user, workspace": "people's accounts and files",
+    "client, token, key": "OAuth clients, their grants, the keys that sign tokens",
+    "audit": "show or verify the audit log",
+    "backup, restore": "write the state to a file, or restore it",
+}
+_LAST_OVERVIEW = {"help, version": "explain a command, print the version"}
 _CORE = (
     Command(
         "serve",
@@ -109,36 +114,6 @@ _CORE = (
         "",
         (URL,),
         example="toolgate tools --url http://127.0.0.1:8080/mcp",
-    ),
-    Command(
-        "install",
-        "add this server to an MCP client's own configuration, with these options",
-        "cli.commands.install:install",
-        CONFIGURING,
-        "[CLIENT]",
-        (INSTALL_URL, PROJECT, DRY_RUN),
-        INSTALLABLE,
-        example="toolgate install cursor --sandbox bwrap",
-    ),
-    Command(
-        "uninstall",
-        "remove this server from an MCP client's configuration",
-        "cli.commands.install:uninstall",
-        (),
-        "[CLIENT]",
-        (PROJECT, DRY_RUN),
-        INSTALLABLE,
-        example="toolgate uninstall cursor",
-    ),
-    Command(
-        "config",
-        "print an MCP client's configuration",
-        "cli.parsing.help:show_config",
-        CONFIGURING,
-        "CLIENT",
-        (),
-        NAMES,
-        example="toolgate config claude-desktop",
     ),
     Command(
         "doctor",
@@ -263,18 +238,32 @@ _LAST = (
 )
 
 
-def _list_commands() -> dict[str, Command]:
+def _list_commands(plugged: Sequence[FeatureCommands]) -> dict[str, Command]:
     """Return all commands by name, those of features before the last ones."""
-    plugged: list[FeatureCommands] = [resolve_name(f"{ROOM}.{row.commands}") for row in FEATURES if row.commands]
     commands = {each.name: each for each in (*_CORE, *chain(*(each.commands for each in plugged)), *_LAST)}
     for variant in chain(*(each.variants for each in plugged)):
         command = commands[variant.command]
-        flags, variants = (*command.flags, variant.flag), (*command.variants, variant)
-        commands[variant.command] = msgspec.structs.replace(command, flags=flags, variants=variants)
+        commands[variant.command] = msgspec.structs.replace(
+            command,
+            summary=variant.summary or command.summary,
+            example=variant.example or command.example,
+            flags=(*command.flags, variant.flag),
+            variants=(*command.variants, variant),
+        )
     return commands
 
 
-COMMANDS = _list_commands()
+def _list_overview(plugged: Sequence[FeatureCommands]) -> dict[str, str]:
+    """Return the lines of the overview. A feature may replace a line of the core."""
+    before = chain(*(each.overview.items() for each in plugged if each.is_first))
+    after = chain(*(each.overview.items() for each in plugged if not each.is_first))
+    return {**dict(before), **_OVERVIEW, **dict(after), **_LAST_OVERVIEW}
+
+
+_PLUGGED: list[FeatureCommands] = [resolve_name(f"{ROOM}.{row.commands}") for row in FEATURES if row.commands]
+COMMANDS = _list_commands(_PLUGGED)
+OVERVIEW = _list_overview(_PLUGGED)
+INSTEAD_OF = _INSTEAD | {word: text for each in _PLUGGED for word, text in each.instead.items()}
 
 
 def sub_commands(group: str) -> list[str]:

@@ -1,39 +1,20 @@
-"""Print help, the version, and the configuration for an MCP client (`toolgate config CLIENT`)."""
+"""Print help and the version."""
 
-import os
 import pkgutil
-import sys
 from collections.abc import Iterable, Sequence
 
 from click import HelpFormatter
 
 from toolgate.server import VERSION
 from toolgate.server.base.text import suggest
-from toolgate.server.cli.mcp_client.start_check import check_start
 from toolgate.server.cli.parsing.command import SPAWNING, Command, usage
-from toolgate.server.cli.parsing.commands import COMMANDS, GROUPS, INSTEAD_OF, sub_commands
-from toolgate.server.client_config import snippets
-from toolgate.server.config.load import Config
+from toolgate.server.cli.parsing.commands import COMMANDS, GROUPS, INSTEAD_OF, OVERVIEW, sub_commands
 from toolgate.server.config.option import CONFIG, Option
 from toolgate.server.config.options import OPTION_GROUPS, OPTIONS
 from toolgate.server.protocol.errors import UsageError
 
 MAX_WIDTH = 100  # characters of a line
 INTRODUCTION = "Give any MCP client thirteen tools: over stdio, or with -t over HTTP."
-OVERVIEW = {  # first words of all commands → what they do, on one line of 80 columns
-    "install, uninstall": "add this server to an MCP client, or remove it",
-    "config": "print an MCP client's configuration",
-    "demo": "take a tour: call every tool on local data",
-    "call, tools": "call a tool, list the tools",
-    "doctor": "check this machine, or a server at --url",
-    "serve, health": "serve (also without a command), check that it is ready",
-    "login, logout": "sign in to a server at a URL, or end that",
-    "user, workspace": "people's accounts and files",
-    "client, token, key": "OAuth clients, their grants, the keys that sign tokens",
-    "audit": "show or verify the audit log",
-    "backup, restore": "write the state to a file, or restore it",
-}
-LAST_OVERVIEW = {"help, version": "explain a command, print the version"}
 COMMON_OPTIONS = {  # options of the overview → their short help
     "http": "serve Streamable HTTP at /mcp",
     "sse": "serve HTTP+SSE (2024-11-05) at /sse",
@@ -53,29 +34,6 @@ def show_version() -> int:
     """Print the version."""
     print(f"toolgate {VERSION}")
     return 0
-
-
-def show_config(config: Config, *, client: str) -> int:
-    """Print the configuration to standard output, and its place to standard error."""
-    own = config.to_flags()
-    if config.is_remote:  # where a config file says so, the client's own server would not speak stdio
-        own += ["--config", os.devnull]
-    snippet = snippets.build_snippet(client, own, config.public_url, config.environment)
-    print(snippet.text)
-    print(snippet.where, file=sys.stderr)
-    if config.public_url is None:
-        _warn_of_start(config, own)
-    if snippet.link:
-        print(f"or open this link: {snippet.link}", file=sys.stderr)
-    return 0
-
-
-def _warn_of_start(config: Config, flags: Sequence[str]) -> None:
-    """Warn if the client's server will not start with these flags: what they name may still be made."""
-    try:
-        check_start("config", config, flags, keeps_state=False)
-    except UsageError as error:
-        print(f"note: {error}", file=sys.stderr)
 
 
 def show_help(*, commands: Sequence[str]) -> int:
@@ -102,8 +60,7 @@ def _write_overview(formatter: HelpFormatter) -> None:
     formatter.write_usage("toolgate", "[OPTIONS] | COMMAND …")
     formatter.write_text(INTRODUCTION)
     with formatter.section("Commands"):
-        named = {each.name: each.overview for each in COMMANDS.values() if each.overview}
-        formatter.write_dl([*OVERVIEW.items(), *named.items(), *LAST_OVERVIEW.items()])
+        formatter.write_dl([*OVERVIEW.items()])
     _write_common(formatter, "Options", OPTIONS)
     formatter.write_text("All options: toolgate serve --help. One command: toolgate COMMAND --help.")
 

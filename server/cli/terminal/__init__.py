@@ -1,4 +1,4 @@
-"""Write for a person at a terminal, and ask one: colours, tables, the banner and a choice of clients.
+"""Write for a person at a terminal: colours, tables and the banner.
 
 There is no entry: each file is a subject. Every room of the command line imports it.
 """

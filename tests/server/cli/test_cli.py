@@ -1,4 +1,4 @@
-"""The command line: help, refusals, call, tools, config, demo, config file, environment."""
+"""The command line: help, refusals, call, tools, demo, config file, environment."""
 
 import contextlib
 import http.server
@@ -10,7 +10,6 @@ import socket
 import subprocess
 import sys
 import threading
-import tomllib
 from collections.abc import Generator
 from pathlib import Path
 
@@ -30,7 +29,7 @@ def run(folder: Path, *words: str, stdin: str = "", **env: str) -> subprocess.Co
 def test_help_names_every_option_that_works_and_every_command(tmp_path: Path) -> None:
     told = [run(tmp_path, *words) for words in (["--help"], ["serve", "--help"], ["call", "--help"])]
     assert [each.returncode for each in told] == [0, 0, 0]
-    for word in ("--plugins", "--state", "--allow-private", "TOOLGATE_", "--url", "demo", "call", "tools", "config"):
+    for word in ("--plugins", "--state", "--allow-private", "TOOLGATE_", "--url", "demo", "call", "tools"):
         assert any(word in each.stdout for each in told), word
 
 
@@ -81,8 +80,6 @@ def test_help_names_every_option_that_works_and_every_command(tmp_path: Path) ->
         (["--name", ""], "--name"),
         (["--engines", "altavista"], "--engines"),
         (["--allow-private", "not a host!"], "--allow-private"),
-        (["config", "nonesuch"], "config"),
-        (["config", "chatgpt"], "config"),
         (["call"], "call"),
         (["call", "Nope"], "Nope"),
         (["call", "Bash", "noequals"], "noequals"),
@@ -137,7 +134,6 @@ def test_flags_beat_the_environment_and_the_environment_beats_the_file(tmp_path:
         ("-t --login github --github-client none", "/none: no such file or directory"),
         ("-t --login pasword", "header=NAME, not 'pasword' (did you mean password?)"),
         ("-t --trusted-proxies x", "must be an address, or a network such as 10.0.0.0/8"),
-        ("config cursr", "config: unknown client 'cursr' (did you mean cursor?); clients are claude-desktop, "),
         ("call bash", "call: unknown tool 'bash' (did you mean Bash?); tools are Bash, "),
         ("health --url nonsense", "--url: 'nonsense' is not an http or https URL"),
         ("call Bash ls", "call: 'ls' is not ARGUMENT=VALUE, such as command=…"),
@@ -295,32 +291,6 @@ def test_tools_lists_prompts_and_all_resources_too(tmp_path: Path) -> None:
     assert "\nmany://599\n" in told.stdout
 
 
-@pytest.mark.brief("claude-desktop", "vscode", "opencode")
-@pytest.mark.parametrize(
-    "client",
-    ["claude-desktop", "cursor", "vscode", "windsurf", "zed", "gemini-cli", "qwen-code", "copilot", "opencode"],
-)
-def test_config_prints_json_whose_command_is_absolute_and_works(tmp_path: Path, client: str) -> None:
-    told = run(tmp_path, "config", client, "--name", "mine")
-    assert told.returncode == 0
-    body = json.loads(told.stdout.rpartition("}")[0] + "}")
-    (servers,) = body.values()
-    entry = servers["toolgate"]
-    command = entry["command"] if client == "opencode" else [entry["command"], *entry["args"]]
-    assert Path(command[0]).is_absolute() and command[1:] == ["--name", "mine"]
-    hello = '{"jsonrpc":"2.0","id":1,"method":"ping"}\n'
-    answer = subprocess.run(
-        [*command, "--state", str(tmp_path / "state")],
-        input=hello,
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        timeout=30,
-        check=True,
-    )
-    assert json.loads(answer.stdout)["result"] == {}
-
-
 def test_a_config_file_for_serving_over_http_keeps_no_command_from_a_server_of_its_own(tmp_path: Path) -> None:
     file = tmp_path / ".config" / "toolgate" / "config.toml"
     file.parent.mkdir(parents=True)
@@ -328,40 +298,6 @@ def test_a_config_file_for_serving_over_http_keeps_no_command_from_a_server_of_i
     told = run(tmp_path, "call", "Bash", "command=echo hi; env", TOOLGATE_SSE="1", TOOLGATE_TOKEN="secret")
     assert told.returncode == 0 and told.stdout.startswith("hi\n"), told.stderr
     assert "TOOLGATE_" not in told.stdout
-    told = run(tmp_path, "config", "cursor")
-    entry = json.loads(told.stdout)["mcpServers"]["toolgate"]
-    assert entry["args"] == ["--name", "mine", "--config", os.devnull]
-    assert '"result":{}' in run(tmp_path, *entry["args"], stdin='{"jsonrpc":"2.0","id":1,"method":"ping"}\n').stdout
-
-
-@pytest.mark.parametrize(
-    ("client", "entry"),
-    [
-        ("cursor", '{"mcpServers": {"toolgate": {"url": "https://tools.example.com/mcp"}}}'),
-        ("vscode", '{"servers": {"toolgate": {"type": "http", "url": "https://tools.example.com/mcp"}}}'),
-        ("claude-code", "claude mcp add --transport http toolgate https://tools.example.com/mcp"),
-        ("windsurf", '{"mcpServers": {"toolgate": {"serverUrl": "https://tools.example.com/mcp"}}}'),
-        ("zed", '{"context_servers": {"toolgate": {"url": "https://tools.example.com/mcp"}}}'),
-        ("codex", '[mcp_servers.toolgate]\nurl = "https://tools.example.com/mcp"'),
-        ("gemini-cli", '{"mcpServers": {"toolgate": {"type": "http", "url": "https://tools.example.com/mcp"}}}'),
-        ("qwen-code", '{"mcpServers": {"toolgate": {"httpUrl": "https://tools.example.com/mcp"}}}'),
-        (
-            "copilot",
-            '{"mcpServers": {"toolgate": {"type": "http", "tools": ["*"], "url": "https://tools.example.com/mcp"}}}',
-        ),
-        (
-            "opencode",
-            '{"mcp": {"toolgate": {"type": "remote", "enabled": true, "url": "https://tools.example.com/mcp"}}}',
-        ),
-        ("claude-desktop", "https://tools.example.com/mcp"),
-    ],
-)
-def test_config_with_a_public_url_prints_how_a_client_reaches_it(
-    capsys: pytest.CaptureFixture[str], client: str, entry: str
-) -> None:
-    assert main.run(["config", client, "--public-url", "https://tools.example.com"]) == 0
-    told = capsys.readouterr().out
-    assert (json.loads(told) == json.loads(entry)) if entry.startswith("{") else (told == entry + "\n")
 
 
 def test_an_answer_that_does_not_come_is_told_in_words(capsys: pytest.CaptureFixture[str]) -> None:
@@ -370,23 +306,6 @@ def test_an_answer_that_does_not_come_is_told_in_words(capsys: pytest.CaptureFix
 
     assert main._wait(late()) == 1
     assert capsys.readouterr().err == "toolgate: no answer in time\n"
-
-
-@pytest.mark.parametrize("client", ["claude-code", "codex"])
-def test_config_prints_a_command_for_clients_without_json(tmp_path: Path, client: str) -> None:
-    told = run(tmp_path, "config", client)
-    assert told.returncode == 0 and COMMAND in told.stdout
-
-
-def test_the_local_entries_of_copilot_opencode_and_codex_have_what_each_needs(tmp_path: Path) -> None:
-    copilot = json.loads(run(tmp_path, "config", "copilot").stdout)["mcpServers"]["toolgate"]
-    assert copilot == {"type": "local", "tools": ["*"], "command": COMMAND, "args": []}
-    opencode = json.loads(run(tmp_path, "config", "opencode").stdout)["mcp"]["toolgate"]
-    assert opencode == {"type": "local", "command": [COMMAND], "enabled": True}
-    codex = run(tmp_path, "config", "codex").stdout
-    assert tomllib.loads(codex)["mcp_servers"]["toolgate"] == {"command": COMMAND, "args": [], "required": True}
-    assert "takes over a second to start" in codex
-    assert "required" not in run(tmp_path, "config", "codex", "--public-url", "https://tools.example.com").stdout
 
 
 def test_a_run_on_a_terminal_explains_itself_on_standard_error(tmp_path: Path) -> None:

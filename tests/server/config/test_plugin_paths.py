@@ -40,12 +40,6 @@ def test_a_file_is_a_plugin_of_its_own(tmp_path: Path) -> None:
     assert (refused.returncode, refused.stdout) == (2, "") and "its name must end in .py" in refused.stderr
 
 
-def test_a_client_gets_the_name_and_not_the_place(tmp_path: Path) -> None:
-    told = run(tmp_path, "config", "cursor", TOOLGATE_PLUGINS=f"builtin:weather:{tmp_path}/mine:builtin:blog_search")
-    args = json.loads(told.stdout)["mcpServers"]["toolgate"]["args"]
-    assert args == ["--plugins", "builtin:weather", "--plugins", f"{tmp_path}/mine", "--plugins", "builtin:blog_search"]
-
-
 @pytest.mark.parametrize(
     ("word", "items"),
     [

@@ -20,6 +20,7 @@ from tests.clients.raw_http_client import Site
 from tests.needed_features import FEATURES, needs_deleted
 
 WORDS = {  # by folder: what shows the feature
+    "clients": ("toolgate install", "toolgate config", "cursor"),
     "events": ("webhook",),
     "nodes": ("node",),
     "postgres": ("postgres", "--database"),
@@ -48,7 +49,7 @@ def cut(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Monk
     text = rows.read_text()
     for folder in folders:
         shutil.rmtree(package / "server/features" / folder)
-        row = rf'    FeatureRow\(\n(?:        .*\n)*?        feature="{folder}\..*\n(?:        .*\n)*?    \),\n'
+        row = rf'    FeatureRow\(\n(?:        .*\n)*?        \w+="{folder}\..*\n(?:        .*\n)*?    \),\n'
         text, count = re.subn(row, "", text)
         assert count == 1 and folder not in text
     rows.write_text(text)
@@ -59,7 +60,7 @@ def cut(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_every_feature_is_tried() -> None:
-    folders = [path.parent.name for path in (ROOT / "server/features").glob("*/feature.py")]
+    folders = [path.parent.name for path in (ROOT / "server/features").glob("*/__init__.py")]
     assert sorted(folders) == sorted(FEATURES) == sorted(WORDS)
 
 
@@ -83,7 +84,7 @@ def test_help_and_doctor_do_not_mention_it(cut: Cut, tmp_path: Path) -> None:
     for words, there in (("serve", "--port"), ("", "--port"), ("backup", "--with-workspaces"), ("health", "--url")):
         shown = run(tmp_path, *words.split(), "--help")
         assert cut.find_mentions(shown) == [] and there in shown
-        assert [folder for folder in cut.folders if re.search(rf"^ +{folder}", shown, re.M)] == [], "a command"
+        assert [folder for folder in cut.folders if re.search(rf"^  {folder}", shown, re.M)] == [], "a command"
     checks = json.loads(run(tmp_path, "doctor", "--json", "-t", "--auth", "none", "--state", "state"))["checks"]
     assert cut.find_mentions(json.dumps(checks)) == [] and len(checks) > 20
 

@@ -12,7 +12,6 @@ COMMANDS = FeatureCommands(
             "",
             (URL, JSON_LINES),
             example="toolgate events --url http://127.0.0.1:8080/mcp",
-            overview="list the types of events, follow events, or send a test",
         ),
         Command(
             "events list",
@@ -42,4 +41,5 @@ COMMANDS = FeatureCommands(
             example="toolgate events test command.ended --url https://tools.example.com/mcp",
         ),
     ),
+    overview={"events": "list the types of events, follow events, or send a test"},
 )

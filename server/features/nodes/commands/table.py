@@ -37,7 +37,6 @@ COMMANDS = FeatureCommands(
             "",
             (LISTEN, NODE_NAME, MAX_PEOPLE),
             example="toolgate node --listen unix:/run/toolgate-node/node.sock",
-            overview="run commands in a process that survives server restarts",
         ),
         Command(
             "node doctor",
@@ -99,5 +98,6 @@ COMMANDS = FeatureCommands(
             example="toolgate node move ada attic",
         ),
     ),
+    overview={"node": "run commands in a process that survives server restarts"},
     variants=(Variant("health", HEALTH_NODE, "features.nodes.commands.health:greet_node"),),
 )

@@ -311,14 +311,6 @@ def test_a_server_that_runs_announces_a_rotated_key_and_forgets_dropped_ones(tmp
         assert status == 200 and is_let_in(at, renewed["access_token"])
 
 
-@pytest.mark.parametrize("client", ["chatgpt", "claude-ai"])
-def test_config_of_a_hosted_client_is_the_url_to_paste(tmp_path: Path, client: str) -> None:
-    told = run(tmp_path, "config", client, "--public-url", "https://tools.example/")
-    assert (told.returncode, told.stdout) == (0, "https://tools.example/mcp\n")
-    refused = run(tmp_path, "config", client)
-    assert (refused.returncode, refused.stdout) == (2, "") and "--public-url" in refused.stderr
-
-
 @pytest.mark.parametrize(
     ("options", "named"),
     [

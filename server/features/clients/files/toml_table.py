@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from toolgate.server.client_config.jsonc import ConfigSyntaxError
+from toolgate.server.features.clients.files.jsonc import ConfigSyntaxError
 
 COMMENTS = {"required": "# Without it Codex silently leaves out a server that takes over a second to start.\n"}
 

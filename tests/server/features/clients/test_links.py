@@ -6,7 +6,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 import pytest
 
-from toolgate.server.client_config.snippets import build_snippet, list_snippets, list_unreached
+from toolgate.server.features.clients.snippets import build_snippet, list_snippets, list_unreached
 
 PUBLIC = "https://tools.example.com/ä b"
 

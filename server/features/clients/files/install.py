@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 
 from toolgate.server.base.text import escape_unprintable
-from toolgate.server.client_config import jsonc, toml_table
-from toolgate.server.client_config.clients import NAME, ClientSpec, Entry
-from toolgate.server.client_config.config_file import ConfigFile, ConfigFileError
-from toolgate.server.client_config.jsonc import ConfigSyntaxError
-from toolgate.server.client_config.snippets import NOTATIONS
+from toolgate.server.features.clients.clients import NAME, ClientSpec, Entry
+from toolgate.server.features.clients.files import jsonc, toml_table
+from toolgate.server.features.clients.files.config_file import ConfigFile, ConfigFileError
+from toolgate.server.features.clients.files.jsonc import ConfigSyntaxError
+from toolgate.server.features.clients.snippets import NOTATIONS
 from toolgate.tools.api.installation import COMMANDS
 
 URL_KEYS = ("url", "serverUrl", "httpUrl")

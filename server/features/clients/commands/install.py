@@ -11,15 +11,21 @@ from pathlib import Path
 import msgspec
 
 from toolgate.server.base.text import escape_unprintable
-from toolgate.server.cli.mcp_client.start_check import check_start
-from toolgate.server.cli.terminal.client_prompt import choose_client
-from toolgate.server.client_config import links, program, snippets
-from toolgate.server.client_config.clients import NAME, ClientSpec, Entry
-from toolgate.server.client_config.config_file import ConfigFileError, read_config_file
-from toolgate.server.client_config.install import FileEdit, format_change, has_entry, plan_install, plan_uninstall
-from toolgate.server.client_config.locations import PLACES, WSL_APPS, Platform, find_file, is_present
 from toolgate.server.config.load import Config, read_environment
 from toolgate.server.config.types import parse_public_url
+from toolgate.server.features.clients import links, program, snippets
+from toolgate.server.features.clients.clients import NAME, ClientSpec, Entry
+from toolgate.server.features.clients.commands.client_prompt import choose_client
+from toolgate.server.features.clients.commands.start_check import check_start
+from toolgate.server.features.clients.files.config_file import ConfigFileError, read_config_file
+from toolgate.server.features.clients.files.install import (
+    FileEdit,
+    format_change,
+    has_entry,
+    plan_install,
+    plan_uninstall,
+)
+from toolgate.server.features.clients.locations import PLACES, WSL_APPS, Platform, find_file, is_present
 from toolgate.server.protocol.errors import UsageError
 from toolgate.tools.api.installation import COMMANDS, name_extra
 from toolgate.tools.browser.find_chromium import find_chromium

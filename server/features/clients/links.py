@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from toolgate.server.client_config.clients import NAME, Entry
+from toolgate.server.features.clients.clients import NAME, Entry
 
 
 def build_install_link(client: str, entry: Entry) -> str:

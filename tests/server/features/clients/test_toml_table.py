@@ -4,8 +4,8 @@ import tomllib
 
 import pytest
 
-from toolgate.server.client_config.jsonc import ConfigSyntaxError
-from toolgate.server.client_config.toml_table import remove_table, set_table
+from toolgate.server.features.clients.files.jsonc import ConfigSyntaxError
+from toolgate.server.features.clients.files.toml_table import remove_table, set_table
 
 PATH = ("mcp_servers", "toolgate")
 ENTRY = {"command": "/a b/toolgate", "args": ["--name", 'ä "x"\u2028[mcp_servers.no]'], "required": True}

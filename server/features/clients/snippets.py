@@ -7,9 +7,9 @@ from typing import NamedTuple
 import msgspec
 
 from toolgate.server.base.text import suggest
-from toolgate.server.client_config import links, program
-from toolgate.server.client_config.clients import CLIENTS, FILE_CLIENTS, NAME, ClientSpec, Entry
-from toolgate.server.client_config.locations import PLACES
+from toolgate.server.features.clients import links, program
+from toolgate.server.features.clients.clients import CLIENTS, FILE_CLIENTS, NAME, ClientSpec, Entry
+from toolgate.server.features.clients.locations import PLACES
 from toolgate.server.protocol.errors import UsageError
 
 
@@ -97,7 +97,7 @@ def _write_json(container: str, entry: Entry) -> str:
 
 
 def _write_toml(container: str, entry: Entry) -> str:
-    from toolgate.server.client_config.toml_table import format_table  # start-up: the first page shows it
+    from toolgate.server.features.clients.files.toml_table import format_table  # start-up: the first page shows it
 
     return format_table((container, NAME), entry).rstrip("\n")
 
