@@ -64,10 +64,17 @@ class Workspace(Protocol):
     Every method that takes the id of a run raises KeyError for an unknown or forgotten one.
     """
 
-    root: Path
-    sandbox: str
-    output_folder: Path
-    private_folder: Path | None
+    @property
+    def root(self) -> Path: ...
+
+    @property
+    def sandbox(self) -> str: ...
+
+    @property
+    def output_folder(self) -> Path: ...
+
+    @property
+    def private_folder(self) -> Path | None: ...
 
     async def start(
         self,

@@ -17,11 +17,11 @@ import msgspec
 
 from toolgate.server.base.rpc.errors import ErrorData
 from toolgate.server.base.rpc.frames import NOTHING
-from toolgate.server.base.rpc.methods import MethodTable
+from toolgate.server.base.rpc.methods import MethodTable, list_methods, pick_methods
 from toolgate.server.features.nodes.pages.methods import PageMethods
 from toolgate.server.features.nodes.report import NodeLoad
 from toolgate.tools.workspace.output.run_record import Run
-from toolgate.tools.workspace.workspace import Conclusion, Workspace
+from toolgate.tools.workspace.workspace import Workspace
 
 VERSION = 2  # of these messages
 SPOKEN = (1, VERSION)  # with the release before's, the newest last
@@ -154,32 +154,6 @@ class PackedWorkspace(msgspec.Struct, frozen=True):
 class NodeMethods(Protocol):
     """What a node offers beside the methods of Workspace, for one principal of one gateway."""
 
-    async def start(
-        self,
-        command: str,
-        *,
-        cwd: Path | None = None,
-        timeout: float | None = None,
-        key: str | None = None,
-        background: bool = False,
-        read_only: bool = False,
-        previous: Path | None = None,
-    ) -> int: ...
-
-    async def execute(
-        self,
-        command: str,
-        *,
-        wait: float,
-        limit: int,
-        cwd: Path | None = None,
-        timeout: float | None = None,
-        read_only: bool = False,
-        previous: Path | None = None,
-    ) -> tuple[int, Conclusion | None]: ...
-
-    async def conclude(self, run_id: int, *, limit: int) -> Conclusion: ...
-
     async def list_tasks(self) -> tuple[int, list[Run]]:
         """Return how many background tasks there have been, and those that are known."""
         ...
@@ -243,20 +217,20 @@ class NodeMethods(Protocol):
         ...
 
 
-COMMANDS = ("find_read_only_obstacle", "run", "wait", "wait_shell", "kill", "keep", "forget", "discard", "read_cwd")
-OUTPUT = ("read", "size", "take", "mark_read", "wait_output")
-FILES = ("write_file", "stat_path", "entries", "resolve", "run_program")
-PAGES = tuple(name for name in vars(PageMethods) if not name.startswith("_"))
 MOVES = (
     *("has_files", "begin_move", "open_arrival", "read_packed", "add_piece", "unpack_arrival", "commit_move", "settle"),
     *("remove_copy", "cancel_move"),
 )
 MOVE_METHODS = frozenset(f"node.{name}" for name in MOVES)  # also for a workspace that is not used here
 STANDING = frozenset(("node.wait_arrival", "node.next_change"))  # they may wait without an end, and no call does
+
+# Of Workspace, what is not simply a method of the principal's workspace at the node
+FOR_REQUEST = ("start", "execute", "conclude")  # the node performs them for the request that they belong to
+IN_PARTS = ("list", "arrival", "read_file", "open_file")  # the gateway puts them together from NodeMethods
 METHODS = MethodTable(
     {
-        "workspace": (Workspace, (*COMMANDS, *OUTPUT, *FILES)),
-        "pages": (PageMethods, PAGES),
-        "node": (NodeMethods, tuple(name for name in vars(NodeMethods) if not name.startswith("_"))),
+        "workspace": list_methods(Workspace, but=(*FOR_REQUEST, *IN_PARTS)),
+        "pages": list_methods(PageMethods),
+        "node": {**list_methods(NodeMethods), **pick_methods(Workspace, *FOR_REQUEST)},
     }
 )

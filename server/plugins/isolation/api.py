@@ -5,12 +5,12 @@ from typing import Any
 
 import msgspec
 
-from toolgate.server.base.rpc.methods import MethodTable
+from toolgate.server.base.rpc.methods import MethodTable, pick_methods
 from toolgate.tools.api.context.services import Callbacks, Plan, Todos
 from toolgate.tools.reading.web.fetch import Web
 from toolgate.tools.workspace.workspace import Workspace
 
-# The attribute of a Context, its type, and the methods. Everything else would need an object that can't travel.
+# The attribute of a Context, and the methods of its type. Everything else would need an object that can't travel.
 COMMANDS = (
     *("start", "execute", "conclude", "run", "list", "wait", "wait_shell"),
     *("kill", "keep", "forget", "discard"),
@@ -19,11 +19,11 @@ OUTPUT = ("read", "size", "take", "mark_read", "wait_output")
 FILES = ("read_cwd", "read_file", "write_file", "stat_path", "entries", "resolve", "run_program")
 CONTEXT_METHODS = MethodTable(
     {
-        "todos": (Todos, ("create", "add", "complete", "switch", "all", "current")),
-        "plan": (Plan, ("active", "state", "enter", "exit", "reset")),
-        "callbacks": (Callbacks, ("set", "list", "cancel", "list_fired")),
-        "workspace": (Workspace, (*COMMANDS, *OUTPUT, *FILES)),
-        "web": (Web, ("fetch",)),
+        "todos": pick_methods(Todos, "create", "add", "complete", "switch", "all", "current"),
+        "plan": pick_methods(Plan, "active", "state", "enter", "exit", "reset"),
+        "callbacks": pick_methods(Callbacks, "set", "list", "cancel", "list_fired"),
+        "workspace": pick_methods(Workspace, *COMMANDS, *OUTPUT, *FILES),
+        "web": pick_methods(Web, "fetch"),
     }
 )
 

@@ -9,19 +9,17 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from toolgate.server.base.rpc.methods import add_requests
 from toolgate.server.features.nodes.gateway import remote_methods
 from toolgate.server.features.nodes.gateway.link import NodeLink
 from toolgate.server.features.nodes.gateway.placement import Placement
-from toolgate.server.features.nodes.messages import METHODS, PAGES, Welcome
+from toolgate.server.features.nodes.messages import METHODS, NodeMethods, Welcome
+from toolgate.server.features.nodes.pages.methods import PageMethods
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.workspace.files import access as files
 from toolgate.tools.workspace.files.open_file import PIECE
 from toolgate.tools.workspace.output.run_record import Run
-from toolgate.tools.workspace.workspace import WorkspaceMovedError
-
-# Methods of Workspace that a node performs in its own way, beside those of METHODS' `workspace`
-NODE_METHODS = ("start", "execute", "conclude")
-OWNERS = dict.fromkeys(NODE_METHODS, "node") | dict.fromkeys(PAGES, "pages")
+from toolgate.tools.workspace.workspace import Workspace, WorkspaceMovedError
 
 
 class RemoteFile:
@@ -61,8 +59,9 @@ class RemoteFile:
         return data
 
 
-class NodeWorkspace:
-    """A Workspace, and PageMethods, at the principal's node. Its methods are those of METHODS. Its attributes raise
+@add_requests(METHODS)
+class NodeWorkspace(Workspace, PageMethods, NodeMethods):
+    """A workspace at the principal's node. What is not defined here is requested: see METHODS. Its attributes raise
     ToolError until `placement` has located the principal, which each method does first.
 
     Without `is_call` nothing is opened at the node: where nothing is open, methods raise KeyError.
@@ -75,6 +74,11 @@ class NodeWorkspace:
         self._arrivals = 0  # background tasks that were listed or announced
         self._watches = itertools.count(1)
         self._ending: set[asyncio.Task[None]] = set()  # watches
+
+    @classmethod
+    def create(cls, placement: Placement, principal: str, *, is_call: bool = True) -> Self:
+        """Return a workspace. Type checkers take NodeWorkspace(...) for abstract: they don't see `add_requests`."""
+        return cls(placement, principal, is_call=is_call)
 
     @property
     def _welcome(self) -> Welcome:
@@ -105,12 +109,6 @@ class NodeWorkspace:
     def check_file(self, path: str, *, suffix: str) -> None:
         files.split_path(path, self.root, suffix)
 
-    def __getattr__(self, name: str) -> Any:
-        full_name = f"{OWNERS.get(name, 'workspace')}.{name}"
-        if name.startswith("_") or METHODS.find(full_name) is None:
-            raise AttributeError(name)
-        return partial(self._call, full_name)
-
     async def _call(self, name: str, /, *words: Any, **keywords: Any) -> Any:
         link = await self._placement.locate(self._principal, chooses=self._is_call)
         root = self._find_root(link)
@@ -124,17 +122,13 @@ class NodeWorkspace:
             raise ToolError(text)
         return await remote_methods.perform(link, self._principal, name, words, keywords, is_call=self._is_call)
 
-    async def request(self, name: str, *words: Any) -> Any:
-        """Perform another method of the node for the principal."""
-        return await self._call(f"node.{name}", *words)
-
     async def list(self) -> "list[Run]":
-        self._arrivals, runs = await self._call("node.list_tasks")
-        return runs  # type: ignore[no-any-return]  # decoded
+        self._arrivals, runs = await self.list_tasks()
+        return runs
 
     async def arrival(self) -> None:
         """Wait for a background task since the last list."""
-        await self._call("node.wait_arrival", self._arrivals)
+        await self.wait_arrival(self._arrivals)
 
     async def read(self, run_id: int, offset: int, limit: int) -> bytes:
         data = b""
@@ -152,17 +146,17 @@ class NodeWorkspace:
             return await file.read_all(limit)
 
     async def open_file(self, path: str, limit: int, *, anywhere: bool) -> RemoteFile:
-        size, identity = await self._call("node.measure_file", path, limit, anywhere=anywhere)
+        size, identity = await self.measure_file(path, limit, anywhere=anywhere)
         if not 0 <= size <= limit:
             raise ToolError(f"the node says that {path} has {size:,} bytes, where 0 to {limit:,} were asked for")
-        read = partial(self._call, "node.read_piece", path=path, largest=limit, identity=identity, anywhere=anywhere)
+        read = partial(self.read_piece, path=path, largest=limit, identity=identity, anywhere=anywhere)
         return RemoteFile(path, size, read)
 
     async def watch_path(self, path: Path) -> AsyncIterator[object]:
         """Yield each time the path changes."""
         watch, is_first = next(self._watches), True
         try:
-            while await self._call("node.next_change", watch, path, is_first=is_first):
+            while await self.next_change(watch, path, is_first=is_first):
                 is_first = False
                 yield None
         finally:
@@ -172,7 +166,7 @@ class NodeWorkspace:
 
     async def _end_watch(self, watch: int) -> None:
         with contextlib.suppress(ToolError):  # a node that can't be reached ends it by itself
-            await self._call("node.end_watch", watch)
+            await self.end_watch(watch)
 
 
 def _check_piece(piece: bytes, least: int, most: int) -> None:

@@ -86,27 +86,27 @@ class RemoteWorkspaces:
         return "; ".join(told)
 
     def get_or_open(self, principal: str) -> Workspace:
-        return self._get_or_open(principal)  # type: ignore[return-value]  # its methods are those of a table
+        return self._get_or_open(principal)
 
     def _get_or_open(self, principal: str) -> NodeWorkspace:
         found = self._workspaces.get(principal)
         if found is None:
-            found = self._workspaces[principal] = NodeWorkspace(self._placement, principal)
+            found = self._workspaces[principal] = NodeWorkspace.create(self._placement, principal)
         return found
 
     def get_pages(self, principal: str) -> PageMethods:
         """Return what reads pages at the principal's node."""
-        return self._get_or_open(principal)  # pyright: ignore[reportReturnType]  # as above
+        return self._get_or_open(principal)
 
     def find(self, principal: str) -> Workspace | None:
-        return self._observe(principal)  # type: ignore[return-value]  # as above
+        return self._observe(principal)
 
     def find_recorded(self, principal: str) -> Workspace | None:
         return self.find(principal)
 
     def _observe(self, principal: str) -> NodeWorkspace:
         """Return a workspace whose requests are no calls of the principal."""
-        return NodeWorkspace(self._placement, principal, is_call=False)
+        return NodeWorkspace.create(self._placement, principal, is_call=False)
 
     def sandbox_level(self, principal: str) -> str | None:
         link = self._placement.find_link(principal)
@@ -154,13 +154,13 @@ class RemoteWorkspaces:
 
     async def kill(self, principal: str) -> None:
         with suppress(KeyError):
-            await self._observe(principal).request("kill_all")
+            await self._observe(principal).kill_all()
 
     async def forget(self, principal: str) -> bool:
         self._workspaces.pop(principal, None)
         forgotten = False
         with suppress(KeyError):
-            forgotten = await self._observe(principal).request("forget_principal")
+            forgotten = await self._observe(principal).forget_principal()
         return forgotten
 
     def release_calls(self) -> bool:
@@ -256,7 +256,7 @@ class RemoteWorkspaces:
 
     async def _note_use(self, principal: str, on_message: Callable[[str, str], None]) -> None:
         try:
-            message = await self._observe(principal).request("note_use")
+            message = await self._observe(principal).note_use()
         except ToolError as error:
             log.debug("a call of %s is not noted: %s", principal, error.text)
             self._noted.pop(principal, None)

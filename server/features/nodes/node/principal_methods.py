@@ -3,7 +3,7 @@
 import asyncio
 from pathlib import Path
 
-from toolgate.server.features.nodes.messages import NodeRequest, PackedWorkspace
+from toolgate.server.features.nodes.messages import NodeMethods, NodeRequest, PackedWorkspace
 from toolgate.server.features.nodes.node.node import Node
 from toolgate.server.features.nodes.node.path_watch import PathWatch
 from toolgate.server.features.nodes.node.people import MAX_GONE, GatewayPeople
@@ -38,10 +38,10 @@ class GatewayRequest:
         self.ends_at_start = False  # nobody waits: it ends as soon as its command has an id
 
 
-class PrincipalMethods:
-    """NodeMethods for `request`. `attended` has the commands that the gateway attends to, `watches` its watches by
-    principal and number; `owner` stands for the gateway, `people` are those whom it serves, and `reader` stands for it
-    where it reads output."""
+class PrincipalMethods(NodeMethods):
+    """NodeMethods, and FOR_REQUEST of Workspace, for `request`. `attended` has the commands that the gateway attends
+    to, `watches` its watches by principal and number; `owner` stands for the gateway, `people` are those whom it
+    serves, and `reader` stands for it where it reads output."""
 
     def __init__(
         self,

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from toolgate.server.features.nodes.messages import MAX_DATA
 from toolgate.server.features.nodes.node.node import Node
-from toolgate.server.features.nodes.pages.methods import JobOutcome
+from toolgate.server.features.nodes.pages.methods import JobOutcome, PageMethods
 from toolgate.tools.api.context.services import Page
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.reading.pages.page_reader import Format, PageDocument, PageRequest, PictureRequest
@@ -24,7 +24,7 @@ RESULTS: "dict[type[object], type[BuiltRequest | ReadResults]]" = {
 }
 
 
-class PrincipalPages:
+class PrincipalPages(PageMethods):
     """PageMethods for `principal`. What a gateway asks for is cut to what this process allows.
 
     `reserve(size)` waits until the gateway has room for an answer of so many bytes.

@@ -1,18 +1,21 @@
-"""A call of a method in another process takes the arguments that the method itself would take."""
+"""A method in another process is called as the method itself would be, and one that can't be called is refused."""
 
+import asyncio
+from collections.abc import AsyncIterator
 from typing import Any, Protocol
 
 import pytest
 
 from toolgate.server.base.rpc import frames
-from toolgate.server.base.rpc.methods import MethodTable
+from toolgate.server.base.rpc.methods import MethodTable, add_requests, list_methods, pick_methods
+from toolgate.server.plugins.isolation.api import CONTEXT_METHODS
 
 
 class Shelf(Protocol):
     async def fetch(self, name: str, shelf: int = 0, *, limit: int, whole: bool = False) -> bytes: ...
 
 
-METHOD = MethodTable({"shelf": (Shelf, ("fetch",))}).find("shelf.fetch")
+METHOD = MethodTable({"shelf": pick_methods(Shelf, "fetch")}).find("shelf.fetch")
 
 
 @pytest.mark.parametrize(
@@ -49,3 +52,46 @@ def test_a_limit_is_cut_to_what_one_answer_may_hold(limit: int, allowed: int) ->
     assert METHOD is not None
     data = frames.encode_raw({"name": "a", "limit": limit})
     assert METHOD.decode_arguments(data, 10) == {"name": "a", "shelf": 0, "limit": allowed, "whole": False}
+
+
+class Reading(Protocol):
+    async def measure(self, name: str) -> int: ...
+
+
+class Opening(Reading, Protocol):
+    async def open(self, name: str) -> Shelf: ...
+
+
+class Following(Reading, Protocol):
+    def follow(self, name: str) -> AsyncIterator[int]: ...
+
+
+def test_a_method_of_the_protocol_is_requested_without_another_declaration() -> None:
+    @add_requests(MethodTable({"opening": list_methods(Opening)}))
+    class RemoteOpening(Opening):
+        async def _call(self, name: str, /, *words: Any, **keywords: Any) -> Any:
+            return name, words, keywords
+
+    remote: Any = RemoteOpening()
+    assert asyncio.run(remote.measure("a")) == ("opening.measure", ("a",), {})
+    assert asyncio.run(remote.measure(name="a")) == ("opening.measure", (), {"name": "a"})
+
+
+def test_a_method_whose_result_no_message_can_hold_is_refused() -> None:
+    table = MethodTable({"opening": list_methods(Opening)})
+    assert table.find("opening.measure") is not None
+    with pytest.raises(TypeError, match=r"^opening\.open: no message can hold Shelf$"):
+        table.find("opening.open")
+
+
+def test_a_class_must_define_what_can_not_be_requested() -> None:
+    class RemoteFollowing(Following):
+        pass
+
+    with pytest.raises(TypeError, match=r"^RemoteFollowing must define what can't be requested: follow$"):
+        add_requests(MethodTable({"following": list_methods(Following)}))(RemoteFollowing)
+
+
+def test_messages_can_hold_what_plugins_request() -> None:
+    for owner, methods in CONTEXT_METHODS.objects.items():
+        assert methods and all(CONTEXT_METHODS.find(f"{owner}.{name}") for name in methods)

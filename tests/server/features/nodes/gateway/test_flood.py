@@ -166,7 +166,7 @@ def test_an_answer_without_output_is_at_most_8_mib(tmp_path: Path, size: int, ca
         async with hostile_node(tmp_path, node__has_files=answer) as (_, remote):
             text = "can't be reached" if size > message_bounds.PLAIN_ANSWER else "^x+$"
             with pytest.raises(ToolError, match=text):
-                await remote.get_or_open(fake_principal()).request("has_files")
+                await remote.get_or_open(fake_principal()).has_files()
 
     asyncio.run(body())
     assert any("broke the rules" in said for said in caplog.messages) is (size > message_bounds.PLAIN_ANSWER)

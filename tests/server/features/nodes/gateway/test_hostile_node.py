@@ -55,38 +55,31 @@ def test_a_piece_larger_than_was_asked_for_is_refused() -> None:
         read_all(b"abcd", 3)
 
 
-class WorkspaceOfSize(NodeWorkspace):
-    """Its node says that each file has this many bytes."""
+class WorkspaceOfAnswer(NodeWorkspace):
+    """Its node gives each request this answer."""
 
-    def __init__(self, size: int) -> None:
-        super().__init__(OneNode(SqliteStore(Path("/nowhere")), []), "local")
-        self._size = size
+    answer: object
 
     async def _call(self, name: str, /, *words: Any, **keywords: Any) -> Any:
-        return self._size, "an-identity"
+        return self.answer
+
+
+def fake_workspace(answer: object) -> NodeWorkspace:
+    mine = WorkspaceOfAnswer.create(OneNode(SqliteStore(Path("/nowhere")), []), "local")
+    mine.answer = answer
+    return mine
 
 
 def test_a_file_larger_than_was_asked_for_is_refused() -> None:
-    asyncio.run(WorkspaceOfSize(9).open_file("a.txt", 9, anywhere=False))
+    asyncio.run(fake_workspace((9, "an-identity")).open_file("a.txt", 9, anywhere=False))
     with pytest.raises(ToolError, match=r"^the node says that a.txt has 10 bytes, where 0 to 9 were asked for$"):
-        asyncio.run(WorkspaceOfSize(10).open_file("a.txt", 9, anywhere=False))
-
-
-class WorkspaceOfOutput(NodeWorkspace):
-    """Its node answers each request for output with this."""
-
-    def __init__(self, piece: bytes) -> None:
-        super().__init__(OneNode(SqliteStore(Path("/nowhere")), []), "local")
-        self._piece = piece
-
-    async def _call(self, name: str, /, *words: Any, **keywords: Any) -> Any:
-        return self._piece
+        asyncio.run(fake_workspace((10, "an-identity")).open_file("a.txt", 9, anywhere=False))
 
 
 def test_more_output_than_was_asked_for_is_refused() -> None:
-    assert asyncio.run(WorkspaceOfOutput(b"abc").read(1, 0, 3)) == b"abc"
+    assert asyncio.run(fake_workspace(b"abc").read(1, 0, 3)) == b"abc"
     with pytest.raises(ToolError, match=r"^the node sent 4 bytes where 0 to 3 were asked for$"):
-        asyncio.run(WorkspaceOfOutput(b"abcd").read(1, 0, 3))
+        asyncio.run(fake_workspace(b"abcd").read(1, 0, 3))
 
 
 def test_a_node_that_comes_back_with_a_weaker_sandbox_is_named_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
