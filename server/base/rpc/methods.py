@@ -86,7 +86,8 @@ def add_requests(table: MethodTable) -> Callable[[type[T]], type[T]]:
     """Decorate a class whose bases are Protocols. A method of the table that the class does not define requests it, by
     `self._call(name, ...)`.
 
-    Raises TypeError if a Protocol has a member that is neither in the table nor defined by the class.
+    Raises TypeError if a Protocol has a member that is neither in the table nor defined by the class. Type checkers see
+    only the Protocols, and take the class for abstract. It has a class method `create`, where they allow `cls(...)`.
     """
 
     def decorate(kind: type[T]) -> type[T]:

@@ -25,9 +25,8 @@ from toolgate.server.features.nodes.connect import read_certificate
 from toolgate.server.features.nodes.gateway import link
 from toolgate.server.features.nodes.gateway.carry import MoveError, move_workspace
 from toolgate.server.features.nodes.gateway.link import MAX_PEOPLE, NodeLink
-from toolgate.server.features.nodes.gateway.remote_methods import request
+from toolgate.server.features.nodes.gateway.remote_methods import NodeRequests
 from toolgate.server.features.nodes.node.databases import derive_database_id, find_database_id
-from toolgate.server.features.nodes.report import NodeLoad
 from toolgate.server.features.nodes.rows import KnownNode
 from toolgate.server.protocol.errors import UsageError
 from toolgate.server.state.store import Store
@@ -168,7 +167,7 @@ async def _describe(node: FoundNode) -> tuple[str, ...]:
     if node.link is not None and node.link.welcome is not None:
         version, level = node.link.welcome.release, node.link.welcome.level
         try:
-            load: NodeLoad = await request(node.link, LOCAL_NAME, "node.measure_load")
+            load = await NodeRequests.create(node.link, LOCAL_NAME).measure_load()
             running = str(load.foreground + load.background)
         except Exception as error:  # noqa: BLE001  # a node of another release may answer anything
             log.debug("the load of the node at %s is unknown: %s", node.address, error)

@@ -13,7 +13,7 @@ import msgspec
 
 from toolgate.server.features.nodes import rows as node_rows
 from toolgate.server.features.nodes.gateway.link import NodeLink
-from toolgate.server.features.nodes.gateway.remote_methods import request
+from toolgate.server.features.nodes.gateway.remote_methods import NodeRequests
 from toolgate.server.state.store import Store
 from toolgate.tools.api.errors import ToolError
 
@@ -54,7 +54,7 @@ async def move_workspace(store: Store, links: Sequence[NodeLink], principal: str
         ):
             raise MoveError("another move of it began meanwhile: repeat the one that you want")
     try:
-        await request(target, principal, "node.settle", is_final=True, omission=omission)
+        await NodeRequests.create(target, principal).settle(is_final=True, omission=omission)
     except ToolError as error:
         raise MoveError(f"{principal} is on the node {target.name} now, but: {error.text}; repeat this") from None
     others = [link for link in links if link is not target]
@@ -65,27 +65,27 @@ async def move_workspace(store: Store, links: Sequence[NodeLink], principal: str
 
 async def _carry(source: NodeLink, target: NodeLink, principal: str) -> tuple[int, str]:
     """Copy the workspace to the target, where it waits for the change of the row. Return its size and omission."""
-    step, begun = f"the node {source.name} does not give it away", list[NodeLink]()
+    step, begun = f"the node {source.name} does not give it away", list[NodeRequests]()
+    giver, taker = NodeRequests.create(source, principal), NodeRequests.create(target, principal)
     try:
-        packed = await request(source, principal, "node.begin_move")
+        packed = await giver.begin_move()
         if packed.went_to:
             if packed.went_to != target.name:
                 raise MoveError(f"its files left for the node {packed.went_to} by an earlier move: move it there")
             return 0, ""
-        begun.append(source)
+        begun.append(giver)
         step = f"the node {target.name} does not take it"
-        await request(target, principal, "node.open_arrival")
-        begun.append(target)
+        await taker.open_arrival()
+        begun.append(taker)
         for offset in range(0, packed.size, PIECE):
-            piece = await request(source, principal, "node.read_packed", offset, PIECE)
-            await request(target, principal, "node.add_piece", offset, piece)
-        await request(target, principal, "node.unpack_arrival", packed.digest)
+            await taker.add_piece(offset, await giver.read_packed(offset, PIECE))
+        await taker.unpack_arrival(packed.digest)
         step = f"the node {source.name} does not give it away"
-        await request(source, principal, "node.commit_move", target.name)
+        await giver.commit_move(target.name)
     except BaseException as error:
-        for link in begun:
+        for node in begun:
             with suppress(ToolError):
-                await asyncio.shield(request(link, principal, "node.cancel_move"))
+                await asyncio.shield(node.cancel_move())
         if isinstance(error, ToolError):
             raise MoveError(f"{principal} stays where it is: {step}: {error.text}") from None
         raise
@@ -95,7 +95,7 @@ async def _carry(source: NodeLink, target: NodeLink, principal: str) -> tuple[in
 async def _remove_copy(link: NodeLink, target: NodeLink, principal: str) -> str:
     """Remove what a node has of the workspace and does not use. Return why that fails, or ""."""
     try:
-        await request(link, principal, "node.remove_copy", target.name)
+        await NodeRequests.create(link, principal).remove_copy(target.name)
     except ToolError as error:
         return f"{link.name}: {error.text}"
     return ""

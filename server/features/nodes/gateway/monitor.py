@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 from toolgate.server.base.principal import LOCAL_NAME
 from toolgate.server.features.nodes.gateway.link import NodeLink
-from toolgate.server.features.nodes.gateway.remote_methods import request
+from toolgate.server.features.nodes.gateway.remote_methods import NodeRequests
 from toolgate.server.features.nodes.report import NodeLoad, NodeReport
 from toolgate.server.state.store import StateError
 
@@ -38,7 +38,7 @@ class NodeMonitor:
         clock = asyncio.get_running_loop().time
         begun = clock()
         try:
-            self.load = await request(self._link, LOCAL_NAME, "node.measure_load")
+            self.load = await NodeRequests.create(self._link, LOCAL_NAME).measure_load()
             self._round_trip = clock() - begun
         except Exception as error:  # noqa: BLE001  # a node of another release may answer anything
             self.load = None

@@ -8,7 +8,7 @@ from functools import partial
 from toolgate.server.features.nodes import rows as node_rows
 from toolgate.server.features.nodes.address import NodeAddress
 from toolgate.server.features.nodes.gateway.link import NodeLink, NodeUnreachableError
-from toolgate.server.features.nodes.gateway.remote_methods import request
+from toolgate.server.features.nodes.gateway.remote_methods import NodeRequests
 from toolgate.server.state.store import StateError, Store
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.workspace.workspace import WorkspaceUnreachableError
@@ -73,7 +73,7 @@ class Placement:
         used there. Raises ToolError while it moves."""
         self._names.pop(principal, None)
         link = await self.locate(principal)
-        if not await request(link, principal, "node.settle"):
+        if not await NodeRequests.create(link, principal).settle():
             raise ToolError(f"your workspace is being moved to another node: {NOTHING}; call again in a while")
         return link
 
@@ -155,7 +155,7 @@ async def _has_files(link: NodeLink, principal: str, *, counts: bool) -> bool | 
     """Return whether the node says that it has files of the principal, False if its word does not count, or None if it
     does not answer."""
     try:
-        has_files = await request(link, principal, "node.has_files")
+        has_files = await NodeRequests.create(link, principal).has_files()
     except ToolError:
         return None
-    return bool(has_files) and counts
+    return has_files and counts

@@ -2,17 +2,17 @@
 
 import logging
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 
 from toolgate.server.base.rpc import errors
-from toolgate.server.base.rpc.methods import ApiMethod
+from toolgate.server.base.rpc.methods import ApiMethod, add_requests
 from toolgate.server.base.text import escape_unprintable
 from toolgate.server.features.nodes.address import NodeAddress
 from toolgate.server.features.nodes.gateway import node_texts
 from toolgate.server.features.nodes.gateway.link import NodeLink
-from toolgate.server.features.nodes.messages import METHODS, VERSION, Answer, drop_newer
+from toolgate.server.features.nodes.messages import METHODS, VERSION, Answer, NodeMethods, drop_newer
 from toolgate.tools.api.context.spans import Attributes, span
 from toolgate.tools.api.errors import ToolError
 
@@ -57,6 +57,23 @@ def _read_answer(method: ApiMethod, answer: Answer) -> Any:
 async def request(link: NodeLink, principal: str, name: str, *words: Any, **keywords: Any) -> Any:
     """Perform a method that belongs to no call."""
     return await perform(link, principal, name, words, keywords, is_call=False)
+
+
+@add_requests(METHODS)
+class NodeRequests(NodeMethods):
+    """What the node of a link offers for a principal, by requests that belong to no call."""
+
+    def __init__(self, link: NodeLink, principal: str) -> None:
+        self._link = link
+        self._principal = principal
+
+    @classmethod
+    def create(cls, link: NodeLink, principal: str) -> Self:
+        """Return the methods: see add_requests."""
+        return cls(link, principal)
+
+    async def _call(self, name: str, /, *words: Any, **keywords: Any) -> Any:
+        return await request(self._link, self._principal, name, *words, **keywords)
 
 
 def _describe_server(address: NodeAddress) -> Attributes:

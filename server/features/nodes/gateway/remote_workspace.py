@@ -77,7 +77,7 @@ class NodeWorkspace(Workspace, PageMethods, NodeMethods):
 
     @classmethod
     def create(cls, placement: Placement, principal: str, *, is_call: bool = True) -> Self:
-        """Return a workspace. Type checkers take NodeWorkspace(...) for abstract: they don't see `add_requests`."""
+        """Return a workspace: see add_requests."""
         return cls(placement, principal, is_call=is_call)
 
     @property

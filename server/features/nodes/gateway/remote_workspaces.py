@@ -16,7 +16,7 @@ from toolgate.server.base.watch import FileChanges
 from toolgate.server.features.nodes.gateway.link import NodeLink, NodeUnreachableError
 from toolgate.server.features.nodes.gateway.monitor import MAX_WORD, NodeMonitor
 from toolgate.server.features.nodes.gateway.placement import Placement
-from toolgate.server.features.nodes.gateway.remote_methods import request
+from toolgate.server.features.nodes.gateway.remote_methods import NodeRequests
 from toolgate.server.features.nodes.gateway.remote_workspace import NodeWorkspace
 from toolgate.server.features.nodes.messages import TaskEnded, Welcome
 from toolgate.server.features.nodes.node.people import MAX_GONE
@@ -271,7 +271,7 @@ class RemoteWorkspaces:
                 if gone is not None:
                     if len(gone) > MAX_GONE:
                         log.warning("%d people are gone: the node is told of %d", len(gone), MAX_GONE)
-                    await request(link, LOCAL_NAME, "node.report_gone", sorted(gone)[:MAX_GONE])
+                    await NodeRequests.create(link, LOCAL_NAME).report_gone(sorted(gone)[:MAX_GONE])
             except ToolError as error:  # also where the state can't be read
                 log.warning("who is gone is not reported to the node at %s: %s", link.address, error.text)
             await asyncio.sleep(self._report_every)

@@ -15,7 +15,7 @@ from tests.server.features.nodes.several_nodes import database, greet_nodes, pla
 from tests.tools.shell_commands import BOUND, until
 from toolgate.server.cli import main as cli
 from toolgate.server.features.nodes import rows as node_rows
-from toolgate.server.features.nodes.gateway import carry, remote_methods
+from toolgate.server.features.nodes.gateway import remote_methods
 from toolgate.server.features.nodes.gateway.carry import FinishedMove, MoveError, move_workspace
 from toolgate.server.features.nodes.gateway.link import NodeLink
 from toolgate.server.state.store import Store
@@ -105,6 +105,7 @@ def test_a_move_that_ends_anywhere_loses_nothing_and_is_finished_by_the_next(
 ) -> None:
     person = fake_principal()
     is_cut = False
+    request = remote_methods.request
 
     async def cut(link: NodeLink, principal: str, name: str, *words: object, **keywords: object) -> object:
         nonlocal is_cut
@@ -113,16 +114,16 @@ def test_a_move_that_ends_anywhere_loses_nothing_and_is_finished_by_the_next(
         if name == f"node.{step}":
             is_cut = True
             if after:
-                await remote_methods.request(link, principal, name, *words, **keywords)
+                await request(link, principal, name, *words, **keywords)
             raise CutError
-        return await remote_methods.request(link, principal, name, *words, **keywords)
+        return await request(link, principal, name, *words, **keywords)
 
     async def body(store: Store) -> None:
         await place_at(store, person, "attic")
         async with several_gateway(store, *nodes) as remote:
             await remote.get_or_open(person).execute("echo kept > file", wait=BOUND, limit=200)
             with monkeypatch.context() as patch, pytest.raises(CutError):
-                patch.setattr(carry, "request", cut)
+                patch.setattr(remote_methods, "request", cut)
                 await carry_with(store, nodes, person, 1)
             if after:  # what the node has marked holds after its end
                 nodes[0].kill()
