@@ -33,6 +33,8 @@ from toolgate.tools.search.engines import choose_engines
 from toolgate.tools.search.search import Search
 from toolgate.tools.search.tool import web_search
 
+closing = test_docs.closing  # the fixture: its tests share an event loop
+
 BOUND = 40.0  # seconds for any test
 LOOPBACK = ("--sandbox", "none", "--allow-private", "127.0.0.1")
 SHARED = (  # tests of ReadDocs that pass through a node
@@ -65,7 +67,7 @@ def run(work: Coroutine[Any, Any, None]) -> None:
 
 @pytest.mark.parametrize("test", [pytest.param(test, id=test.__name__.removeprefix("test_")) for test in SHARED])
 def test_through_a_node(test: Callable[[], None], plain: NodeProcess, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(test_docs, "page_reader", lambda _: ReaderOfNode(plain))
+    monkeypatch.setattr(test_docs, "Reader", lambda _: ReaderOfNode(plain))
     test()
 
 
