@@ -42,6 +42,10 @@ FEATURES = (
     ),
     FeatureRow(
         switches=(),
+        commands="remote_checks.commands:COMMANDS",
+    ),
+    FeatureRow(
+        switches=(),
         feature="events.feature:EventsFeature",
         options="events.options:OPTIONS",
         commands="events.commands.table:COMMANDS",

@@ -97,6 +97,7 @@ ORDER = (
     "server/features/postgres/database_url.py",
     "server/features/postgres/database",
     "server/features/postgres",
+    "server/features/remote_checks",
     "server/features/replicas",
     "server/features/nodes",
     "server/__main__.py",

@@ -3,8 +3,10 @@
 import re
 
 from tests.clients.raw_client import ROOT
-from tests.server.cli.doctor.test_doctor_faults import EVERY
-from toolgate.server.cli.doctor import main, remote
+from tests.server.cli.doctor.test_doctor_faults import EVERY as HERE
+from tests.server.features.remote_checks.test_faults import EVERY as ELSEWHERE
+from toolgate.server.cli.doctor import main
+from toolgate.server.features.remote_checks import checks
 
 PAGE = (ROOT / "docs" / "troubleshooting.md").read_text()
 ROW = re.compile(r"^\| `([^`]+)` \| ([^|]+) \| ([^|]+) \| ([^|]+) \|$", re.M)
@@ -14,7 +16,7 @@ def test_each_fault_that_doctor_finds_is_on_the_page() -> None:
     rows = [(row, says) for row, says, _, _ in ROW.findall(PAGE)]
     lacking = [
         f"{name}: `{link}` {said}"
-        for name, (link, said) in EVERY.items()
+        for name, (link, said) in {**HERE, **ELSEWHERE}.items()
         if not any(row == link and said in says for row, says in rows)
     ]
     assert lacking == []
@@ -22,7 +24,7 @@ def test_each_fault_that_doctor_finds_is_on_the_page() -> None:
 
 def test_each_row_of_the_page_is_one_that_doctor_has() -> None:
     assert {row for row, _, _, _ in ROW.findall(PAGE)} <= {
-        *remote.REMOTE_CHECKS,
+        *checks.REMOTE_CHECKS,
         *main.MACHINE_CHECKS,
         *("webhooks", "secret", "Redis", "other clocks", "node", "address"),  # those of features
     }

@@ -1,4 +1,4 @@
-"""Check this machine and a remote server, and report what to fix (`toolgate doctor`).
+"""Check this machine, and report what to fix (`toolgate doctor`).
 
 Enter at `main`. Only the command line imports it.
 """

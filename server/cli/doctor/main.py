@@ -1,4 +1,4 @@
-"""Check whether this machine can serve or, with a URL, whether a hosted client can reach it.
+"""Check whether this machine can serve.
 
 Checks change nothing: they remove what they create.
 """
@@ -27,17 +27,9 @@ from toolgate.server.config.feature_rows import ROOM
 from toolgate.server.config.load import Config
 
 
-async def check(config: Config, *, url: str | None, json: bool) -> int:
-    """Check this machine, or `url` as a hosted client sees it; 0 if no check fails."""
-    rows: list[CheckRow]
-    if url is None:
-        rows = machine_checks(config)
-    else:
-        from toolgate.server.cli.doctor.remote import remote_checks  # start-up
-        from toolgate.server.cli.sign_in.credentials import find_token
-
-        rows = remote_checks(url, (await find_token(config, url)).text)
-    return await run_rows(config, rows, {"toolgate": VERSION, "url": url} if json else None)
+async def check(config: Config, *, json: bool) -> int:
+    """Check this machine; 0 if no check fails."""
+    return await run_rows(config, machine_checks(config), {"toolgate": VERSION, "url": None} if json else None)
 
 
 def machine_checks(config: Config) -> list[CheckRow]:

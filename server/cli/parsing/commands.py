@@ -67,12 +67,12 @@ _INSTEAD = {  # words that people try → what to type
     ),
     **dict.fromkeys(("list", "ls"), "toolgate tools lists the tools"),
     **dict.fromkeys(("logs", "log"), "--logs DIR keeps the log of the server; toolgate audit shows its calls"),
-    **dict.fromkeys(("check", "test", "diagnose", "info"), "toolgate doctor checks this machine, or a server at --url"),
+    **dict.fromkeys(("check", "test", "diagnose", "info"), "toolgate doctor checks this machine"),
 }
 _OVERVIEW = {  # first words of all commands → what they do, on one line of 80 columns
     "demo": "take a tour: call every tool on local data",
     "call, tools": "call a tool, list the tools",
-    "doctor": "check this machine, or a server at --url",
+    "doctor": "check this machine",
     "serve, health": "serve (also without a command), check that it is ready",
     "login, logout": "sign in to a server at a URL, or end that",
     "user, workspace": "people's accounts and files",
@@ -117,12 +117,12 @@ _CORE = (
     ),
     Command(
         "doctor",
-        "check this machine, or a server at --url",
+        "check this machine",
         "cli.doctor.main:check",
         OPTIONS,
         "",
-        (URL, JSON),
-        example="toolgate doctor --url https://tools.example.com/mcp",
+        (JSON,),
+        example="toolgate doctor -t",
     ),
     Command(
         "login",

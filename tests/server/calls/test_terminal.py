@@ -120,7 +120,7 @@ def test_doctor_says_what_it_looks_at_on_standard_error_alone(
     terminal: Terminal, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(main, "MACHINE_CHECKS", {name: main.MACHINE_CHECKS[name] for name in ("python", "clock")})
-    assert asyncio.run(main.check(load.load({}, TERMINAL), url=None, json=False)) == 0
+    assert asyncio.run(main.check(load.load({}, TERMINAL), json=False)) == 0
     told = terminal.seen()
     assert told.index("checking python …") < told.index("checking clock …") and left(told).strip() == ""
     assert "checking" not in capsys.readouterr().out

@@ -24,6 +24,7 @@ WORDS = {  # by folder: what shows the feature
     "events": ("webhook",),
     "nodes": ("node",),
     "postgres": ("postgres", "--database"),
+    "remote_checks": ("server at --url", "doctor --url"),
     "replicas": ("redis",),
 }
 PROGRAM = (sys.executable, "-m", "toolgate.server")

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from tests.tools.reading.web.test_fetch import certificate
-from toolgate.server.cli.doctor.remote import connection
-from toolgate.server.cli.doctor.remote.target import RemoteTarget
 from toolgate.server.cli.mcp_client.client import McpClientError
 from toolgate.server.cli.mcp_client.http import connect, open_response, read_body, read_events
 from toolgate.server.config import load
+from toolgate.server.features.remote_checks import connection
+from toolgate.server.features.remote_checks.target import RemoteTarget
 
 
 @pytest.fixture

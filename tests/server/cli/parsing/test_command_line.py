@@ -42,7 +42,7 @@ def test_each_command_runs_a_function_that_takes_its_options_arguments_and_flags
             {},
             {"tool": "Bash", "arguments": ("command=a",), "url": "u2", "json": False, "output": None},
         ),
-        ("--json doctor", "doctor", {}, {"json": True, "url": None}),
+        ("--json doctor", "doctor", {}, {"json": True}),
         ("backup -", "backup", {}, {"file": "-", "with_workspaces": False}),
         ("user add ada --help", "help", {}, {"commands": ["user", "add"]}),
         ("help user add", "help", {}, {"commands": ("user", "add")}),

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.programs("ip", "unshare")
 
 def test_the_name_of_a_private_network_is_a_note_and_the_other_checks_go_on(tmp_path: Path) -> None:
     spaces = ["unshare", "--user", "--map-root-user", "--net"]
-    command = [*spaces, sys.executable, "-m", "tests.server.cli.doctor.private_network", str(tmp_path)]
+    command = [*spaces, sys.executable, "-m", "tests.server.features.remote_checks.private_network", str(tmp_path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=WITHIN)
     assert done.returncode == 0, done.stdout + done.stderr
     untrusted, trusted, called = map(json.loads, done.stdout.splitlines())

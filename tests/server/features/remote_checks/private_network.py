@@ -1,5 +1,5 @@
 """Serve under the name of a private network, as docs/quickstart-hosted.md says with `tls internal`, and print what
-doctor says: `python -m tests.server.cli.doctor.private_network FOLDER`, in a network of its own.
+doctor says: `python -m tests.server.features.remote_checks.private_network FOLDER`, in a network of its own.
 """
 
 import json

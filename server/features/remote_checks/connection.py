@@ -8,12 +8,12 @@ from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
 
-from toolgate.server.cli.doctor.remote.target import PROXY, STATUSES, TIMEOUT, RemoteTarget
 from toolgate.server.cli.doctor.report import CheckError, CheckFinding, CheckNote, CheckSkippedError
 from toolgate.server.cli.mcp_client.client import initialize_params
 from toolgate.server.cli.mcp_client.foreign_urls import HostUnknownError, resolve_host
 from toolgate.server.cli.mcp_client.http import close_connection
 from toolgate.server.config.types import is_loopback
+from toolgate.server.features.remote_checks.target import PROXY, STATUSES, TIMEOUT, RemoteTarget
 from toolgate.server.protocol.revisions import NEWEST_WITH_SESSION
 from toolgate.tools.reading.web.address_policy import AddressPolicy, check_address
 from toolgate.tools.reading.web.vetted_client import describe_error

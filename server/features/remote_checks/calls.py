@@ -4,11 +4,11 @@ from typing import Any
 
 import msgspec
 
-from toolgate.server.cli.doctor.remote.connection import INITIALIZE
-from toolgate.server.cli.doctor.remote.target import PROXY, STATUSES, RemoteTarget
 from toolgate.server.cli.doctor.report import ACCESS_NEEDED, CheckError, CheckFinding, CheckNote, CheckSkippedError
 from toolgate.server.cli.mcp_client.client import CLIENT_IDENTITY
 from toolgate.server.cli.mcp_client.http import bearer_headers
+from toolgate.server.features.remote_checks.connection import INITIALIZE
+from toolgate.server.features.remote_checks.target import PROXY, STATUSES, RemoteTarget
 from toolgate.server.protocol import request_meta
 from toolgate.server.protocol.errors import UsageError
 from toolgate.server.protocol.revisions import NEWEST_WITH_SESSION, STATELESS

@@ -11,9 +11,9 @@ Source: MCP 2026-07-28 basic/authorization, basic/transports; RFC 9728, 8414, 75
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 
-from toolgate.server.cli.doctor.remote import calls, connection, sign_in
-from toolgate.server.cli.doctor.remote.target import RemoteTarget
 from toolgate.server.cli.doctor.report import CheckFinding, CheckRow
+from toolgate.server.features.remote_checks import calls, connection, sign_in
+from toolgate.server.features.remote_checks.target import RemoteTarget
 
 RemoteCheck = Callable[[RemoteTarget], Awaitable[CheckFinding]]
 

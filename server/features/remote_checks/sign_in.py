@@ -7,17 +7,17 @@ from urllib.parse import parse_qsl, urlencode, urljoin, urlsplit
 
 import msgspec
 
-from toolgate.server.cli.doctor.remote.connection import INTERCEPTED
-from toolgate.server.cli.doctor.remote.target import (
+from toolgate.server.cli.doctor.report import CheckError, CheckSkippedError
+from toolgate.server.cli.mcp_client.foreign_urls import is_secure_url
+from toolgate.server.cli.mcp_client.http import get_origin
+from toolgate.server.features.remote_checks.connection import INTERCEPTED
+from toolgate.server.features.remote_checks.target import (
     ORIGIN,
     PROXY,
     PUBLIC_URL,
     RemoteTarget,
     get_list,
 )
-from toolgate.server.cli.doctor.report import CheckError, CheckSkippedError
-from toolgate.server.cli.mcp_client.foreign_urls import is_secure_url
-from toolgate.server.cli.mcp_client.http import get_origin
 
 METHODS = "token_endpoint_auth_methods_supported"
 REDIRECT = "http://127.0.0.1:33418/"  # nothing listens there: no code is ever requested
