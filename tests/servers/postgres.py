@@ -6,7 +6,6 @@ import pwd
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
@@ -14,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.clients.raw_client import eventually
+from tests.servers.reserved_port import reserved_port
 
 ADMIN = "operator"
 PASSWORD = "tea@five"
@@ -127,10 +127,9 @@ def _parse_name(url: str) -> str:
 
 @contextlib.contextmanager
 def running_postgres() -> Iterator[Postgres]:
-    with tempfile.TemporaryDirectory(prefix="pg-", dir="/tmp") as name:  # short: a socket's path has 107 characters
+    # short: a socket's path has 107 characters
+    with reserved_port() as port, tempfile.TemporaryDirectory(prefix="pg-", dir="/tmp") as name:
         folder = Path(name)
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = free.getsockname()[1]
         (folder / "password").write_text(PASSWORD)
         user: list[str] = []
         if os.geteuid() == 0:  # which PostgreSQL refuses

@@ -12,15 +12,17 @@ from pathlib import Path
 
 import pytest
 
+from tests.servers.reserved_port import reserved_port
+
 PROGRAM = "redis-server"
 STARTS_WITHIN = 10.0
 
 
 class RedisProcess:
-    """A server at a free port of loopback and at a Unix socket."""
+    """A server at a port of loopback and at a Unix socket."""
 
-    def __init__(self, folder: Path, *options: str) -> None:
-        self.port = find_free_port()
+    def __init__(self, folder: Path, port: int, *options: str) -> None:
+        self.port = port
         self.socket = folder / "redis"
         self.url = f"redis://127.0.0.1:{self.port}/0"
         self.unix_url = f"unix://{self.socket}"
@@ -77,8 +79,8 @@ def redis_server(*options: str) -> Iterator[RedisProcess]:
     """Run a server with these options. Fail without the program."""
     if shutil.which(PROGRAM) is None:
         pytest.fail(f"programs are missing: apt-get install {PROGRAM}", pytrace=False)
-    with tempfile.TemporaryDirectory(prefix="redis-") as folder:  # the name of a socket is short
-        server = RedisProcess(Path(folder), *options)
+    with reserved_port() as port, tempfile.TemporaryDirectory(prefix="redis-") as folder:  # a socket's name is short
+        server = RedisProcess(Path(folder), port, *options)
         server.start()
         try:
             yield server
