@@ -12,6 +12,7 @@ ROOMS = ("server", "tools", "transports", "plugins")
 ALLOWED = (  # most of these serve no requests
     "server/features/replicas/redis/",
     "server/cli/",
+    "server/features/remote_checks/",
     "server/config/",
     "server/features/nodes/gateway/link.py::greet_all",
     "tools/workspace/processes/command_start.py",

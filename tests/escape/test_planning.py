@@ -166,7 +166,8 @@ def test_the_record_of_the_folder_holds_no_more_than_a_path(name: str) -> None:
         record = "$(trap -p EXIT | grep -o '>|[^ ]*' | cut -c3-)"
         shown = mine.bash(f"file={record}; trap - EXIT; head -c 1M /dev/zero >$file; stat -c %s $file; seq 20000")
         assert "\n1048576\n1\n" in shown  # so long that its files are kept
-        sizes = [each.stat().st_size for each in (mine.signed.site.state / "spool").rglob("cwd")]
+        folders = os.walk(mine.signed.site.state / "spool")  # it passes over a run that is just removed
+        sizes = [os.path.getsize(f"{run}/cwd") for run, _, files in folders if "cwd" in files]
         assert sizes and max(sizes) <= 4096
         assert mine.bash("pwd") == "/usr/lib\n"
 

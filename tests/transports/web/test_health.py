@@ -117,12 +117,14 @@ def test_the_backend_that_is_away_is_named_and_not_the_node(
         server = page.locator("#part-server")
         row = server.locator(".member", has_text=backend)
         row.get_by_text("answers").wait_for()
+        node = server.locator(".member", has_text="Node").get_by_text("answers")
+        node.wait_for()  # its name is in the database from then on
         with without(how, replicas.redis, postgres):
             row.get_by_text("away").wait_for()
             shows(page, "#health", f"{backend} does not answer")
             shows(page, "#outage", f"{backend} does not answer")
             assert "not ready" in server.inner_text() and "No node" not in server.inner_text()
-            server.locator(".member", has_text="Node").get_by_text("answers").wait_for()
+            node.wait_for()
             assert page.locator("#live").inner_text() == "live"
             if how.endswith("stops"):
                 loaded = page.context.request.get(f"{signed.site.url}/", headers={"accept": "text/html"})
