@@ -356,13 +356,16 @@ async def _wait_for_last_page(session: CDPSession) -> None:
                 await asyncio.sleep(0.1)
                 is_there = await _evaluate(session, await _main_frame(session), "document.readyState === 'complete'")
                 looks = looks + 1 if is_there else 0
+                if not is_there:  # a page that was just replaced may have refused to end its scripts
+                    await _try_send(session, END_SCRIPTS)
     await _try_send(session, STOP_LOADING)
 
 
 async def _try_send(session: CDPSession, commands: dict[str, dict[str, Any]]) -> None:
-    with contextlib.suppress(Error, TimeoutError):
-        async with asyncio.timeout(1):
-            for method, parameters in commands.items():
+    """Send each command, also where the one before has failed."""
+    for method, parameters in commands.items():
+        with contextlib.suppress(Error, TimeoutError):
+            async with asyncio.timeout(1):
                 await session.send(method, parameters)
 
 
