@@ -23,16 +23,17 @@ LOWER = (
     "chrt -b -p 0 {0}",
 )
 LOWER_NEW = """exec python3 -I - <<'END'
-import os, resource
+import os, resource, time
+until = time.monotonic() + 20
 supervisor = os.getppid()
 zygote = int(open(f"/proc/{supervisor}/stat").read().rpartition(")")[2].split()[1])
 waiting = lambda: set(map(int, open(f"/proc/{zygote}/task/{zygote}/children").read().split())) - {supervisor}
 while not (before := waiting()):
-    pass
+    assert time.monotonic() < until, f"{zygote} keeps none waiting beside {supervisor}"
 for each in before:
     os.kill(each, 9)
 while not (new := waiting() - before):
-    pass
+    assert time.monotonic() < until, f"{zygote} forks none in place of {before} beside {supervisor}: {waiting()}"
 resource.prlimit(new.pop(), resource.RLIMIT_NOFILE, (30, 30))
 END
 """
