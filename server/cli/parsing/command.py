@@ -41,12 +41,14 @@ class Command(msgspec.Struct, frozen=True):
 class Variant(msgspec.Struct, frozen=True):
     """A flag of a feature that has another function run a command of the core. `run` is as in `Command`.
 
+    options: further options of the command
     summary, example: replace those of the command, if not ""
     """
 
     command: str
     flag: Option
     run: str
+    options: tuple[Option, ...] = ()
     summary: str = ""
     example: str = ""
 

@@ -55,9 +55,9 @@ def parse_words(words: Sequence[str]) -> Invocation:
     given = {key: _to_word(value) for key, value in parsed.params.items() if value not in (None, (), False)}
     own = {option.key for option in command.flags} | set(map(_argument_key, command.arguments))
     settings = {key: value for key, value in given.items() if key not in own}
-    if "url" in given and settings and command.name != "doctor":
-        raise UsageError(f"--{next(iter(settings))} has no effect with --url, which talks to a running server")
     variant = next((each for each in command.variants if each.flag.key in given), None)
+    if "url" in given and settings and variant is None:
+        raise UsageError(f"--{next(iter(settings))} has no effect with --url, which talks to a running server")
     own -= {each.flag.key for each in command.variants if each is not variant}
     run = command.run if variant is None else variant.run
     return Invocation(command, run, settings, {key: value for key, value in parsed.params.items() if key in own})

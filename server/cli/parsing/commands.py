@@ -23,7 +23,7 @@ from toolgate.server.config.types import parse_bool
 DATABASE = pick_options("state", opens=("state",))
 KEYS_TOO = pick_options("state", opens=("state", "keys"))
 CLIENTS = pick_options("state", "clients", opens=("state",))
-ADDRESS = pick_options("host", "port", "node-certificate")
+ADDRESS = pick_options("host", "port")
 CLIENT = Option("client", "id of a client that the server knows, where none can register itself", metavar="ID")
 HEALTH_URL = Option("url", "check the server at this URL", metavar="URL")
 CONFIDENTIAL = Option("confidential", "give the client a secret, for clients that can keep one", parse_bool)
@@ -247,6 +247,7 @@ def _list_commands(plugged: Sequence[FeatureCommands]) -> dict[str, Command]:
             command,
             summary=variant.summary or command.summary,
             example=variant.example or command.example,
+            options=(*command.options, *variant.options),
             flags=(*command.flags, variant.flag),
             variants=(*command.variants, variant),
         )

@@ -99,5 +99,7 @@ COMMANDS = FeatureCommands(
         ),
     ),
     overview={"node": "run commands in a process that survives server restarts"},
-    variants=(Variant("health", HEALTH_NODE, "features.nodes.commands.health:greet_node"),),
+    variants=(
+        Variant("health", HEALTH_NODE, "features.nodes.commands.health:greet_node", pick_options("node-certificate")),
+    ),
 )
