@@ -263,8 +263,8 @@ class HttpApp:
         unasked = RevocationWatch(
             authorization.find_valid_keys,
             _find_no_people,  # the other watch does
-            list_open=self._held_rights,
-            end_grants=self._end_held_rights,
+            list_open=self._list_rights_of_holders,
+            end_grants=self._end_rights_of_holders,
             end_person=self._leave,
         )
         checks = (standing.run(self._every), unasked.run(min(self._every, HOLDER_CHECK_INTERVAL)))
@@ -282,20 +282,20 @@ class HttpApp:
             yield from transport.rights()
         yield from self._server.call_tasks.rights()
         yield from self._server.questions.rights()
-        yield from self._held_rights()
+        yield from self._list_rights_of_holders()
 
-    def _held_rights(self) -> Iterator[GrantKey]:
-        """By which something is sent without a request."""
+    def _list_rights_of_holders(self) -> Iterator[GrantKey]:
+        """Yield the grants by which something is sent without a request."""
         for holder in self._holders:
             yield from holder.rights()
 
-    async def _end_held_rights(self, rights: Collection[GrantKey]) -> None:
+    async def _end_rights_of_holders(self, rights: Collection[GrantKey]) -> None:
         for holder in self._holders:
             await holder.terminate_rights(rights)
 
     async def _end_rights(self, rights: Collection[GrantKey]) -> None:
         """End all that these opened: sessions, their calls, calls of no session, tasks, questions and streams."""
-        await self._end_held_rights(rights)
+        await self._end_rights_of_holders(rights)
         for transport in self._transports.values():
             transport.end_by_rights(rights)
         self._server.questions.drop_rights(rights)

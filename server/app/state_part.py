@@ -1,24 +1,12 @@
 """Say what a feature keeps in the state. Commands ask it of each feature, whether its options are given or not."""
 
-import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
 
+from toolgate.server.app.state_damage import StateDamage
 from toolgate.server.state.store import Store
-from toolgate.tools.api.text.json_text import JsonError
-
-HEALS = "the server makes it again"
-
-
-class StateDamage(msgspec.Struct, frozen=True):
-    """A damaged file: what is wrong, and what to do. `heals`: the server fixes it by itself."""
-
-    path: Path
-    problem: str
-    remedy: str = HEALS
-    heals: bool = True
 
 
 class Elsewhere(msgspec.Struct, frozen=True):
@@ -51,26 +39,4 @@ class StatePart:
 
     async def list_backup_notes(self, store: Store) -> list[str]:
         """Return lines on the workspaces that a backup of this machine does not have. Raises StateError."""
-        return []
-
-
-def read_file(
-    path: Path, read: Callable[[], object], remedy: str = HEALS, *, heals: bool = True
-) -> Iterator[StateDamage]:
-    """Yield the damage of a file that `read` can't read. A missing file is none."""
-    if not os.path.lexists(path):
-        return
-    try:
-        read()
-    except OSError as error:
-        yield StateDamage(path, (error.strerror or str(error)).lower(), remedy, heals)
-    except (JsonError, ValueError) as error:
-        yield StateDamage(path, str(error)[:100], remedy, heals)
-
-
-def list_folder(folder: Path) -> list[Path]:
-    """Return what is in a folder, but for drafts. A folder that can't be read has nothing."""
-    try:
-        return sorted(folder / name for name in os.listdir(folder) if not name.startswith("."))
-    except OSError:
         return []

@@ -5,7 +5,6 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
@@ -20,7 +19,7 @@ from toolgate.server.auth.revocation_watch import RevocationTopic
 from toolgate.server.auth.tokens.access_tokens import OwnTokens, TokenVerifier
 from toolgate.server.auth.tokens.external_issuer import ExternalTokens
 from toolgate.server.auth.tokens.signing_keys import SigningKeys
-from toolgate.server.base.bus.bus import Bus, Counters
+from toolgate.server.base.bus.bus import Bus, Counters, Keys
 from toolgate.server.base.text import describe_os_error
 from toolgate.server.config.load import Config
 from toolgate.server.config.types import is_loopback
@@ -85,7 +84,7 @@ def _own(
     keys = SigningKeys(store, Sealer(sealing_keys.find("signing"), None))
     tokens = OwnTokens(resource.issuer, resource.audience, keys, partial(list_denied_tokens, store), now=store.now)
     known = clients_file.read_clients(config.clients) if config.clients is not None else {}
-    ways = _sign_in(config, resource.issuer, store, web, keys=bus.keys, create_counters=create_counters)
+    ways = _sign_in(config, resource.issuer, store, web, bus.keys, create_counters)
     if resource.issuer.startswith("https:") and is_loopback(config.host) and not ways.proxies:
         log.warning(
             "%s is reached through a proxy that --trusted-proxies does not name, so failed sign-ins can't be counted "
@@ -157,7 +156,14 @@ def check_login_header(config: Config, *, can_commands_reach_host: bool) -> None
         log.warning("%s: %s", forged, PROVE_PROXY)
 
 
-def _sign_in(config: Config, public_url: str, store: Store, web: Web, **counted: Any) -> SignInMethods:
+def _sign_in(
+    config: Config,
+    public_url: str,
+    store: Store,
+    web: Web,
+    keys: Keys | None = None,
+    create_counters: Callable[[], Counters | None] = lambda: None,
+) -> SignInMethods:
     header: Path | None = config.login_header_secret
     try:
         return build_sign_in(
@@ -170,8 +176,9 @@ def _sign_in(config: Config, public_url: str, store: Store, web: Web, **counted:
             config.trusted_proxies,
             config.enterprise_issuers,
             read_token(header, "--login-header-secret") if header is not None else "",
+            keys=keys,
+            create_counters=create_counters,
             server=config.name,
-            **counted,
         )
     except ValueError as error:
         raise UsageError(str(error)) from None

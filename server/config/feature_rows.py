@@ -1,4 +1,6 @@
-"""List the features: what plugs into the core. Nothing else outside of `features/` names them.
+"""List the features: what plugs into the core.
+
+Beside this list the core knows what they have in the state (tables, flags, files): it opens whatever is switched on.
 
 The options that a row names are read at each start, and the rest of it when the feature is on.
 """

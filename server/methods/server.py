@@ -181,7 +181,7 @@ class Server(msgspec.Struct, eq=False, dict=True):
     now: Callable[[], float] = time.time  # the clock by which tokens end, in seconds since the epoch
     trace: Callable[[Answer], Answer] | None = None  # wraps each method, if calls are traced
     note_use: Callable[[str], None] | None = None  # called with the principal at each call
-    prepare: Callable[[str], Awaitable[None]] | None = None  # the same, where workspaces are at nodes
+    prepare: Callable[[str], Awaitable[None]] | None = None  # the same, where workspaces are elsewhere
     security_schemes: Callable[[str], list[dict[str, Any]]] | None = None  # scope → securitySchemes, with sign-in
     capabilities: Sequence[Capability] = ()  # beside those of the core
     on_refusal: "AsyncHook[[str, str, Rule | None]]" = msgspec.field(default_factory=AsyncHook)

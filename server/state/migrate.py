@@ -29,7 +29,7 @@ def format_revision(version: int) -> str:
 
 def create_tables(connection: "Connection") -> None:
     """Create the tables in an empty database, and mark it as being of this version, for Toolgate and for Alembic."""
-    for statement in spell_tables(f"{connection.dialect.name}.{connection.dialect.driver}"):
+    for statement in compile_tables(f"{connection.dialect.name}.{connection.dialect.driver}"):
         connection.exec_driver_sql(statement)
     connection.exec_driver_sql(REVISIONS)
     connection.exec_driver_sql(f"INSERT INTO alembic_version VALUES ('{format_revision(VERSION)}')")  # noqa: S608
@@ -37,8 +37,8 @@ def create_tables(connection: "Connection") -> None:
 
 
 @functools.cache
-def spell_tables(dialect: str) -> Sequence[str]:
-    """Return the statements that create the tables, for `sqlite.pysqlite` for example. To write them takes 40 ms."""
+def compile_tables(dialect: str) -> Sequence[str]:
+    """Return the statements that create the tables, for `sqlite.pysqlite` for example. To compile them takes 40 ms."""
     from sqlalchemy.dialects import registry
     from sqlalchemy.engine.mock import MockConnection
 

@@ -273,7 +273,7 @@ def _repeat_start() -> None:
     vetted_client.make_tls_context()
     for file in sorted(PLUGINS.glob("*.py")):
         loader.compile_source(file.read_bytes(), str(file))
-    migrate.spell_tables("sqlite.pysqlite")
+    migrate.compile_tables("sqlite.pysqlite")
     accounts.COST = {"time_cost": 1, "memory_cost": 64, "parallelism": 1}  # of a password's hash
     modules_of_ours = [module for name, module in sys.modules.items() if name.startswith("toolgate.")]
     values = [value for module in modules_of_ours for value in vars(module).values()]

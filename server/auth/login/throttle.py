@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from toolgate.server.auth.address_blocks import BLOCK_FACTOR, MAX_BLOCK, prefixes
 from toolgate.server.base.bus.bus import Counters, KeyLimit
 
-BRIEF = 1.0  # seconds
+BRIEF = 1.0  # seconds that a key is kept of which only refused tries are known
 ORIGIN_TIME = 30 * 86_400.0  # seconds that an address with a right guess is remembered
 BLOCK_WAIT = 300.0  # seconds, the longest wait of a block: a guesser's neighbours wait too
 

@@ -125,10 +125,10 @@ async def find_principal(store: Store, word: str) -> str:
         return word
     found = sorted(principal for principal, name in (await read_people(store)).items() if name == word)
     found += [LOCAL_NAME] if word == LOCAL_NAME else []
-    reasons = [part.explain_no_people(store.folder) for part in list_state_parts()]
-    if not found and any(reasons):
-        raise CommandError(f"{word!r}: {'; '.join(filter(None, reasons))}")
     if not found:
+        reasons = filter(None, (part.explain_no_people(store.folder) for part in list_state_parts()))
+        if (why := "; ".join(reasons)) != "":
+            raise CommandError(f"{word!r}: {why}")
         raise CommandError(f"there is no person {word!r}: see toolgate workspace list")
     if len(found) > 1:
         raise CommandError(f"{word!r} may be {', '.join(found)}: say which one")

@@ -12,7 +12,7 @@ from itertools import islice
 from pathlib import Path
 
 from toolgate.server.app.features import list_state_parts
-from toolgate.server.app.state_part import HEALS, StateDamage, list_folder, read_file
+from toolgate.server.app.state_damage import HEALS, StateDamage, check_file, list_folder
 from toolgate.server.cli.doctor.report import CheckError, CheckFinding, CheckNote, CheckSkippedError
 from toolgate.server.config.load import Config
 from toolgate.server.state.keys import check as key_check
@@ -96,7 +96,7 @@ def _find_single(state: Path) -> Iterator[StateDamage]:
     from toolgate.tools.builtin.skills.frontmatter import SkillHead
 
     cache = state / "cache" / "skills.json"
-    yield from read_file(cache, lambda: decode_json(read_regular(cache), dict[str, SkillHead]))
+    yield from check_file(cache, lambda: decode_json(read_regular(cache), dict[str, SkillHead]))
     yield from _read_count(state / "workspaces" / ".users")
     yield from _probe(state / "leaving" / ".lock")
 
@@ -109,7 +109,7 @@ def _find_runs(spool: Path) -> Iterator[StateDamage]:
     for run in list_folder(spool):
         if run.name.isdecimal() and run.is_dir() and not run.is_symlink():
             record = run / "task.json"
-            yield from read_file(record, partial(_decode_run, record), LISTED_LOST)
+            yield from check_file(record, partial(_decode_run, record), LISTED_LOST)
             yield from _probe(run / "output", "its output can't be read: remove it", heals=False)
 
 
@@ -122,9 +122,9 @@ def _read_count(path: Path) -> Iterator[StateDamage]:
         if not COUNT.fullmatch(read_regular(path, MAX_COUNT)):
             raise ValueError("it holds no number")
 
-    yield from read_file(path, read)
+    yield from check_file(path, read)
 
 
 def _probe(path: Path, remedy: str = HEALS, *, heals: bool = True) -> Iterator[StateDamage]:
     """Yield the damage of a file that can't be opened."""
-    yield from read_file(path, lambda: os.close(open_regular(path, os.O_RDONLY)), remedy, heals=heals)
+    yield from check_file(path, lambda: os.close(open_regular(path, os.O_RDONLY)), remedy, heals=heals)

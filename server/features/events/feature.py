@@ -52,8 +52,7 @@ class EventsFeature:
         host.on.close.append(self._close)
         host.grant_holders.append(self)
         host.page_parts.append(partial(self._create_page_part, host))
-        if host.signs_in:
-            host.metric_rows.append(self._list_metric_rows)
+        host.metric_rows.append(self._list_metric_rows)
 
     async def connect(self, host: AppHost) -> None:
         pass

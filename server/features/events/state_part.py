@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-from toolgate.server.app.state_part import StateDamage, StatePart, list_folder, read_file
+from toolgate.server.app.state_damage import StateDamage, check_file, list_folder
+from toolgate.server.app.state_part import StatePart
 from toolgate.server.features.events.log.gap_notes import FOLDER, read_notes
 
 GONE_GAP = "the next start removes it: events are lost, and it is not known whose"
@@ -15,4 +16,4 @@ class EventsState(StatePart):
 
     def find_damage(self, state: Path) -> Iterator[StateDamage]:
         for path in list_folder(state / FOLDER):
-            yield from read_file(path, partial(read_notes, path), GONE_GAP)
+            yield from check_file(path, partial(read_notes, path), GONE_GAP)

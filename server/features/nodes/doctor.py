@@ -6,16 +6,16 @@ from functools import partial
 
 from toolgate.server.cli.doctor.report import DoctorPart
 from toolgate.server.config.load import Config
-from toolgate.server.features.nodes import checks as nodes
+from toolgate.server.features.nodes import checks
 
 TIMEOUT = 3.0  # seconds for the clock of a node
 
 
 def list_checks(config: Config) -> DoctorPart:
     """Return the checks that --node asks for. What commands need is checked where they run."""
-    skipped = {name: partial(nodes.skip_at_node, config) for name in nodes.AT_NODE}
+    skipped = {name: partial(checks.skip_at_node, config) for name in checks.AT_NODE}
     clocks = {f"the node at {address}": partial(_read_clock, config, at) for at, address in enumerate(config.node)}
-    return DoctorPart(nodes.node_checks(config), after="options", replaced=skipped, clocks=clocks)
+    return DoctorPart(checks.node_checks(config), after="options", replaced=skipped, clocks=clocks)
 
 
 async def _read_clock(config: Config, place: int, now: Callable[[], float]) -> tuple[float, float, float]:

@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from toolgate.server.app.state_part import Elsewhere, StateDamage, StatePart, read_file
+from toolgate.server.app.state_damage import StateDamage, check_file
+from toolgate.server.app.state_part import Elsewhere, StatePart
 from toolgate.server.base.text import escape_unprintable
 from toolgate.server.features.nodes import rows as node_rows
 from toolgate.server.features.nodes.node.databases import DATABASES_FILE, KnownDatabases
@@ -25,9 +26,9 @@ class NodesState(StatePart):
                 raise ValueError("it holds no name")
 
         remedy = "write the node's name into it, which toolgate node list shows"
-        yield from read_file(name, read_name, remedy, heals=False)
+        yield from check_file(name, read_name, remedy, heals=False)
         remedy = "remove it, if one gateway uses it"
-        yield from read_file(databases, lambda: KnownDatabases(databases), remedy, heals=False)
+        yield from check_file(databases, lambda: KnownDatabases(databases), remedy, heals=False)
 
     def explain_no_people(self, state: Path) -> str:
         if not (state / NAME_FILE).exists():

@@ -36,9 +36,9 @@ def list_checks(config: Config) -> DoctorPart:
 
 async def database(config: Config) -> CheckFinding:
     """Check whether PostgreSQL answers and suits."""
-    from toolgate.server.features.postgres import database_check as postgres  # start-up
+    from toolgate.server.features.postgres import database_check  # start-up
 
-    return await postgres.check_database(config.database)
+    return await database_check.check_database(config.database)
 
 
 async def secret(config: Config) -> CheckFinding:

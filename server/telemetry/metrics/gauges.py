@@ -1,8 +1,7 @@
 """List what is read at each scrape: a row for each gauge and counter.
 
-Label values come from short lists of our own: tools, engines, transports, levels, words; and from the operator: the
-addresses of nodes, and their names, releases and levels. Never a principal, a client, a caller's address, or anything
-else from outside.
+Label values come from short lists of our own: tools, engines, transports, levels, words; and from the operator. Never a
+principal, a client, a caller's address, or anything else from outside.
 """
 
 import platform

@@ -33,7 +33,7 @@ from toolgate.tools.workspace.files.state_file import open_or_replace
 
 DONE, FAULT = 0, 1
 SOCKET = "node.sock"
-OPTION = "the node's --allow-private"  # as people who use a server should read it
+ALLOW_PRIVATE = "the node's --allow-private"  # as people who use a server should read it
 GRACE = 5.0  # seconds for commands whose calls wait, at the end
 CLEAN_AFTER = 3.0  # seconds after the start that workspaces are first looked at
 
@@ -45,6 +45,7 @@ def serve_node(options: Config, *, listen: Sequence[str] | None, name: str | Non
     if sys.platform not in ("linux", "darwin"):
         raise UsageError(f"{sys.platform} is not supported: use Linux, macOS, or WSL on Windows")
     addresses = choose_addresses(options, listen)
+    note_addresses(options, addresses)
     check_server_options(options)
     try:
         chosen = check_node_name(name) if name is not None else None
@@ -75,11 +76,7 @@ def check_server_options(options: Config) -> None:
 
 
 def choose_addresses(options: Config, words: Sequence[str] | None) -> tuple[NodeAddress, ...]:
-    """Return the addresses of --listen, by default the socket in the state folder. Raises UsageError.
-
-    The options count as those of a process for servers from here on.
-    """
-    options.serves_servers = True
+    """Return the addresses of --listen, by default the socket in the state folder. Raises UsageError."""
     try:
         addresses = tuple(map(parse_node_address, words or ())) or (name_socket(options.state / SOCKET),)
     except ValueError as error:
@@ -87,8 +84,13 @@ def choose_addresses(options: Config, words: Sequence[str] | None) -> tuple[Node
     for address in addresses:
         if addresses.count(address) > 1:
             raise UsageError(f"--listen {address} is given twice: give each address once")
-    options.own_sockets = tuple(address.path for address in addresses if address.path is not None)
     return addresses
+
+
+def note_addresses(options: Config, addresses: Sequence[NodeAddress]) -> None:
+    """Have the options count as those of a process that serves servers at these addresses."""
+    options.serves_servers = True
+    options.own_sockets = tuple(address.path for address in addresses if address.path is not None)
 
 
 async def run_node(options: Config, addresses: Sequence[NodeAddress], chosen: str | None, max_people: int) -> None:
@@ -105,7 +107,7 @@ async def run_node(options: Config, addresses: Sequence[NodeAddress], chosen: st
     node.max_people = max_people
     node.gone = GonePrincipals(read_databases(state))
     node.workspaces = build.build_workspaces(options, state, root, file_changes, node.note_task_end)
-    node.pages = NodePages(build.build_page_reader(options, build.build_web(options, OPTION)))
+    node.pages = NodePages(build.build_page_reader(options, build.build_web(options, ALLOW_PRIVATE)))
     node.load_meter = LoadMeter(state, root, node.workspaces, node.pages)
     node.moves = WorkspaceMoves(state, node.workspaces, is_shared=root is not None)
     node.cleaner = build.build_cleaner(options, state, root, node.list_gone, node.forget)

@@ -20,7 +20,7 @@ from tests.server.features.nodes.nodes import NodeProcess, running_node
 from toolgate.server.app import build
 from toolgate.server.cli import main
 from toolgate.server.config import load
-from toolgate.server.features.nodes.commands.node import OPTION
+from toolgate.server.features.nodes.commands.node import ALLOW_PRIVATE
 from toolgate.server.features.nodes.node.databases import find_database_id
 from toolgate.tools.api.errors import ToolError
 
@@ -182,7 +182,7 @@ def test_a_limit_of_calls_is_refused_at_a_node(limit: str, tmp_path: Path, capsy
 
 
 def test_a_refused_address_names_the_nodes_option_at_a_node() -> None:
-    web = build.build_web(load.load({}), OPTION)
+    web = build.build_web(load.load({}), ALLOW_PRIVATE)
 
     async def body() -> None:
         with pytest.raises(ToolError, match=r"can allow it with the node's --allow-private 127\.0\.0\.1"):
