@@ -1,0 +1,1 @@
+"""Mount other MCP servers, and serve their tools, prompts and resources beside our own."""

@@ -1,0 +1,48 @@
+"""Hold what the config file says of one mounted server."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from toolgate.tools.api.scopes import PLUGINS
+
+Sharing = Literal["person", "session", "all"]
+Era = Literal["auto", "legacy", "modern"]
+
+TIMEOUT = 60.0
+
+
+class MountConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """One `[mounts.NAME]`: a `command` or a `url`.
+
+    args, cwd, env: of the command; `env` is all it has beside PATH, HOME and the language
+    headers: of each request to the URL
+    is_sse: whether the URL is one of HTTP+SSE, which is otherwise found out
+    tools: patterns of the tools, prompts and resources that are served; "!" leaves out
+    read_only: patterns of the tools that the operator says change nothing
+    prefix: before each name
+    scope: the OAuth scope that a call needs
+    per: who shares an upstream session; None: as the transport wants it
+    timeout: seconds for a call that is not held
+    protocol: which era is spoken with it
+    asks_one: whether calls come one at a time, so that its questions are known to be of one call
+    """
+
+    name: str
+    command: str = ""
+    args: tuple[str, ...] = ()
+    cwd: Path | None = None
+    env: Mapping[str, str] = {}
+    url: str = ""
+    headers: Mapping[str, str] = {}
+    is_sse: bool = False
+    tools: tuple[str, ...] = ()
+    read_only: tuple[str, ...] = ()
+    prefix: str = ""
+    scope: str = PLUGINS
+    per: Sharing | None = None
+    timeout: float = TIMEOUT
+    protocol: Era = "auto"
+    asks_one: bool = False
