@@ -1,7 +1,6 @@
 """Connect the MCP client over HTTP+SSE, and over Streamable HTTP with and without sessions."""
 
 import asyncio
-import base64
 import contextlib
 import re
 import sys
@@ -11,6 +10,8 @@ from urllib.parse import SplitResult, urljoin, urlsplit
 
 import msgspec
 
+from toolgate.server.base import event_stream
+from toolgate.server.base.event_stream import EventTooLargeError
 from toolgate.server.cli.mcp_client.client import (
     ANSWER_TIMEOUT,
     CLIENT_IDENTITY,
@@ -27,6 +28,7 @@ from toolgate.server.cli.mcp_client.client import (
 )
 from toolgate.server.config.types import is_loopback
 from toolgate.server.protocol.errors import UsageError
+from toolgate.server.protocol.header_values import encode_header
 from toolgate.server.protocol.request_meta import CAPABILITIES, VERSION
 from toolgate.server.protocol.request_meta import CLIENT as CLIENT_INFO
 from toolgate.server.protocol.revisions import NEWEST_WITH_SESSION, STATELESS
@@ -374,13 +376,6 @@ def bearer_headers(token: str, url: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {token}"}
 
 
-def encode_header(value: str) -> str:
-    """Return the text as a header's value: what none can hold is base64 (MCP 2026-07-28, "Value Encoding")."""
-    if value.isascii() and value.isprintable() and value == value.strip() and not value.startswith("=?base64?"):
-        return value
-    return f"=?base64?{base64.b64encode(value.encode()).decode()}?="
-
-
 def _decode_message(data: bytes | str) -> Any:
     """Return a message. Raises McpClientError for one that is no JSON, or too deep."""
     try:
@@ -400,30 +395,9 @@ async def read_body(body: AsyncIterator[bytes], limit: int = MAX_MESSAGE) -> byt
 
 
 async def read_events(body: AsyncIterator[bytes], limit: int = MAX_MESSAGE) -> AsyncGenerator[tuple[str, str], None]:
-    """Yield the name and data of server-sent events. Raises McpClientError for one of more than `limit` bytes.
-
-    Source: HTML Living Standard, "Server-sent events".
-    """
-    name, data, size = "message", list[str](), 0
-    rest, rest_size = list[bytes](), 0  # the parts of a line without an end yet
-    async for part in body:
-        first, *lines = part.split(b"\n")
-        rest.append(first)
-        rest_size += len(first)
-        if lines:
-            lines.insert(0, b"".join(rest))
-            rest = [lines.pop()]
-            rest_size = len(rest[0])
-        for line in lines:
-            field, _, value = line.rstrip(b"\r").decode(errors="replace").partition(":")
-            value = value.removeprefix(" ")
-            if field == "data":
-                data.append(value)
-                size += len(line)
-            elif field == "event":
-                name = value
-            elif not field and not value and (data or name != "message"):
-                yield name, "\n".join(data)
-                name, data, size = "message", [], 0
-        if size + rest_size > limit:
-            raise McpClientError(f"an event is larger than {limit:,} bytes")
+    """Yield the name and data of server-sent events. Raises McpClientError for one of more than `limit` bytes."""
+    try:
+        async for event in event_stream.read_events(body, limit):
+            yield event.name, event.data
+    except EventTooLargeError:
+        raise McpClientError(f"an event is larger than {limit:,} bytes") from None
