@@ -63,4 +63,9 @@ def check_options(config: Config) -> None:
 def list_rows(config: Config) -> list[FeatureRow]:
     """Return the rows of the features that the options turn on, in their order."""
     rows = [row for row in FEATURES if config.is_remote or not row.is_http_only]
-    return [row for row in rows if not row.switches or any(getattr(config, switch) for switch in row.switches)]
+    return [row for row in rows if _is_on(row, config)]
+
+
+def _is_on(row: FeatureRow, config: Config) -> bool:
+    keys = [*row.switches, *([row.table] if row.table else [])]
+    return not keys or any(getattr(config, key) for key in keys)

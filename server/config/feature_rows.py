@@ -11,9 +11,11 @@ ROOM = "toolgate.server.features"
 
 
 class FeatureRow(msgspec.Struct, frozen=True):
-    """One feature. All but `switches` are `module:NAME` below `ROOM`, or "".
+    """One feature. All but `switches` and `table` are `module:NAME` below `ROOM`, or "".
 
-    switches: keys of options; the feature is on if one has a value, and without any it is always on
+    switches: keys of options; the feature is on if one has a value
+    table: the table of the config file that it reads, `config.<table>`; the feature is on if the file has it. Without
+        switches and a table it is always on
     is_http_only: whether it is on only where HTTP is served
     feature: its class; without one it is no part of a server
     options: its options by their group in the help; this module is imported at each start
@@ -25,6 +27,7 @@ class FeatureRow(msgspec.Struct, frozen=True):
     """
 
     switches: tuple[str, ...]
+    table: str = ""
     feature: str = ""
     options: str = ""
     notes: str = ""
@@ -77,5 +80,10 @@ FEATURES = (
         check="nodes.options:check_node_options",
         state="nodes.state_part:NodesState",
         doctor="nodes.doctor:list_checks",
+    ),
+    FeatureRow(
+        switches=(),
+        table="mounts",
+        check="mounts.config.table:check_mounts",
     ),
 )

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from toolgate.server.base.text import describe_os_error, show_bytes, suggest
+from toolgate.server.config.feature_rows import FEATURES
 from toolgate.server.config.login_shell import find_login_shell
 from toolgate.server.config.option import CONFIG, Option
 from toolgate.server.config.options import OPTIONS
@@ -32,6 +33,7 @@ CLASSIC_FILE = "scorpiox-env.txt"
 CLASSIC_LIMIT = 64 * 1024  # bytes; it holds a few lines
 SEARCH_KEY = re.compile(r"TOOLGATE_[A-Z_]+_API_KEY")  # of search engines
 TRACE_HEADERS = re.compile(r"OTEL_EXPORTER_OTLP_(?:[A-Z]+_)?HEADERS")  # credentials for a trace collector
+TABLES = tuple(row.table for row in FEATURES if row.table)  # of the config file
 FLAGS = {flag: option for option in (CONFIG, *OPTIONS) for flag in (option.flag, option.short) if flag}
 SYSTEM_STATE = Path("/var/lib/toolgate")
 STATE_CONTENT = ("state.db", "audit", "workspaces/local")  # entries that show that a state folder is in use
@@ -47,17 +49,22 @@ class ClassicSettings(msgspec.Struct, frozen=True):
 
 
 class Config:
-    """The value of every option, as an attribute: `config.allow_private`. `file` is the config file that was named."""
+    """The value of every option, as an attribute: `config.allow_private`.
+
+    config_path: the config file: the one that was named, or else the person's own, which may be missing
+    tables: the tables of features in it, as TOML has them; each is an attribute, {} if the file does not have it
+    """
 
     def __init__(
         self,
         values: Mapping[str, Any],
         classic: ClassicSettings,
         environment: Mapping[str, str],
-        file: Path | None = None,
+        config_path: Path | None = None,
+        tables: Mapping[str, dict[str, Any]] | None = None,
         socket_variables: Mapping[str, str] | None = None,
     ) -> None:
-        self.file = file
+        self.config_path = config_path or default_config_path(environment)
         self.serves_servers = False  # whether this process works for servers, and has no MCP clients of its own
         self.own_sockets: tuple[Path, ...] = ()  # where those servers connect: no command may
         self.classic = classic
@@ -67,7 +74,8 @@ class Config:
         defaults = {option.key: option.default for option in OPTIONS}
         defaults["state"] = _default_state(environment)
         defaults["grace"] = 5.0 if any(values.get(row.name) for row in HTTP_TRANSPORTS) else 1.5
-        for key, value in {**defaults, **values}.items():
+        no_tables: Mapping[str, Any] = {name: {} for name in TABLES}
+        for key, value in {**defaults, **values, **no_tables, **(tables or {})}.items():
             setattr(self, key, value)
 
     def __getattr__(self, name: str) -> Any:  # for the type checkers: the attributes come from OPTIONS
@@ -98,9 +106,14 @@ class Config:
         return self.environment.get(ACCESS, "")
 
     @property
+    def own_folder(self) -> Path:
+        """Return the folder of the person's own config file and tokens."""
+        return default_config_path(self.environment).parent
+
+    @property
     def sign_in_folder(self) -> Path:
         """Return the folder with the tokens of `toolgate login`: the person's own."""
-        return _xdg_folder(self.environment, "XDG_CONFIG_HOME", ".config") / "toolgate" / "sign-ins"
+        return self.own_folder / "sign-ins"
 
     @property
     def is_tracing(self) -> bool:
@@ -208,14 +221,15 @@ def load(flags: Mapping[str, Any], environment: Mapping[str, str] | None = None)
         os.environ.pop(name, None)  # child processes must not use the sockets and find the secrets
     refuse_unknown(environment)
     named = flags.get("config") or environment.get("TOOLGATE_CONFIG")
-    given = _read_file(named, environment)
+    config_path = Path(named) if named else default_config_path(environment)
+    given, tables = _read_file(config_path, is_named=bool(named))
     for option in OPTIONS:
         if environment.get(option.variable):
             raw: Any = environment[option.variable]
             given[option.key] = (option.variable, option.split_variable(raw) if option.is_repeatable else raw)
         if option.key in flags:
             given[option.key] = (option.flag, flags[option.key])
-    values = {}
+    values: dict[str, Any] = {}
     for option in OPTIONS:
         if option.key in given:
             source, raw = given[option.key]
@@ -223,7 +237,12 @@ def load(flags: Mapping[str, Any], environment: Mapping[str, str] | None = None)
             if option.is_planned and value is not False:
                 raise UsageError(f"{source} is not available in this version")
             values[option.key] = value
-    return Config(values, _read_classic(Path(CLASSIC_FILE)), environment, Path(named) if named else None, handed)
+    return Config(values, _read_classic(Path(CLASSIC_FILE)), environment, config_path.absolute(), tables, handed)
+
+
+def default_config_path(environment: Mapping[str, str]) -> Path:
+    """Return the path of the person's own config file."""
+    return _xdg_folder(environment, "XDG_CONFIG_HOME", ".config") / "toolgate" / "config.toml"
 
 
 def _convert(option: Option, source: str, raw: Any) -> Any:
@@ -250,15 +269,20 @@ def check_utf8(source: str, word: str) -> None:
         ) from None
 
 
-def _read_file(named: str | None, environment: Mapping[str, str]) -> dict[str, tuple[str, Any]]:
-    """Return the config file's content: the named file, or else the user's own."""
-    path = Path(named) if named else _xdg_folder(environment, "XDG_CONFIG_HOME", ".config") / "toolgate" / "config.toml"
+def read_tables(path: Path) -> Mapping[str, dict[str, Any]]:
+    """Return the tables of features in a config file, as it is now; a missing file has none. Raises UsageError."""
+    return _read_file(path, is_named=False)[1]
+
+
+def _read_file(path: Path, *, is_named: bool) -> tuple[dict[str, tuple[str, Any]], dict[str, dict[str, Any]]]:
+    """Return the config file's options, each with its source, and its tables. Only a file that was named must be
+    there."""
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        if named:
+        if is_named:
             raise UsageError(f"--config: there is no file {path}") from None
-        return {}
+        return {}, {}
     except OSError as error:
         raise UsageError(f"--config: can't read {describe_os_error(error)}") from None
     except UnicodeDecodeError:
@@ -266,18 +290,31 @@ def _read_file(named: str | None, environment: Mapping[str, str]) -> dict[str, t
     import tomllib  # start-up: few have a config file
 
     try:
-        table = tomllib.loads(text)
+        content = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise UsageError(f"--config: {path} is not valid TOML: {_explain_toml(text, error)}") from None
     known = {option.key: option for option in OPTIONS} | {option.name: option for option in OPTIONS}
     given: dict[str, tuple[str, Any]] = {}
-    for name, value in table.items():
-        if isinstance(value, dict):
-            raise UsageError(f"--config: {path}: the file has no tables, so no [{name}]: write port = 8080 at the top")
-        if name not in known:
+    tables: dict[str, dict[str, Any]] = {}
+    for name, value in content.items():
+        if name in TABLES or isinstance(value, dict):
+            tables[name] = _check_table(path, name, value)
+        elif name not in known:
             raise UsageError(f"--config: {path}: unknown option {name!r}{suggest(name, known)}")
-        given[known[name].key] = (f"{name} in {path}", _parse_toml(value))
-    return given
+        else:
+            given[known[name].key] = (f"{name} in {path}", _parse_toml(value))
+    return given, tables
+
+
+def _check_table(path: Path, name: str, value: Any) -> dict[str, Any]:
+    """Return the table of a feature. Raises UsageError for another name or value."""
+    if name not in TABLES:
+        listed = f"tables are {', '.join(f'[{table}.NAME]' for table in TABLES)}; " if TABLES else ""
+        near = suggest(name, TABLES)
+        raise UsageError(f"--config: {path}: there is no table [{name}]{near}: {listed}write port = 8080 at the top")
+    if not isinstance(value, dict):
+        raise UsageError(f"--config: {path}: {name} must be a table: write [{name}.NAME] above its lines")
+    return value
 
 
 def _explain_toml(text: str, error: Exception) -> str:

@@ -16,7 +16,7 @@ SYSTEM_ALONE = ("/proc", "/sys", "/dev", "/etc", "/run", "/boot", "/usr/bin", "/
 
 def hidden_paths(config: Config, state: Path) -> Sequence[Path]:
     """Return the paths that no command may read, even inside a readable folder."""
-    named = (config.file, config.logs, *config.list_secret_files())
+    named = (config.config_path, config.own_folder, config.logs, *config.list_secret_files())
     return [path.resolve() for path in (state, *named, *config.own_sockets) if path is not None]
 
 
@@ -42,7 +42,9 @@ def _refusals(config: Config, state: Path, sandbox: "Sandbox", root: Path) -> It
             f"--workspace: at level uid commands would run as the owner of {root}, with all files of that user: omit "
             "it, and each person gets a folder and a user; or install bubblewrap"
         )
-    covered = [folder.resolve() for folder in (state, config.logs) if folder is not None]  # hidden whole
+    covered = [
+        folder.resolve() for folder in (state, config.own_folder, config.logs) if folder is not None
+    ]  # hidden whole
     for hidden in hidden_paths(config, state):
         if hidden.is_relative_to(root) and not any(hidden.is_relative_to(folder) for folder in covered):
             yield f"--workspace: {hidden} is inside {root}, and readable once it is replaced: move it elsewhere"

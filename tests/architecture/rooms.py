@@ -100,6 +100,8 @@ ORDER = (
     "server/features/remote_checks",
     "server/features/replicas",
     "server/features/nodes",
+    "server/features/mounts/config",
+    "server/features/mounts",
     "server/__main__.py",
 )
 

@@ -31,7 +31,7 @@ def test_nothing_outside_of_a_feature_imports_it(feature: str) -> None:
     assert reaching == []
 
 
-@pytest.mark.parametrize("row", FEATURES, ids=lambda row: row.feature or row.commands)
+@pytest.mark.parametrize("row", FEATURES, ids=lambda row: row.feature or row.commands or row.check)
 def test_what_a_row_names_is_there(row: FeatureRow) -> None:
     names = filter(None, (row.feature, row.options, row.notes, row.commands, row.check, row.state, row.doctor))
     assert all(resolve_name(f"{ROOM}.{name}") for name in names)

@@ -22,6 +22,7 @@ from tests.needed_features import FEATURES, needs_deleted
 WORDS = {  # by folder: what shows the feature
     "clients": ("toolgate install", "toolgate config", "cursor"),
     "events": ("webhook",),
+    "mounts": ("toolgate mount",),
     "nodes": ("node",),
     "postgres": ("postgres", "--database"),
     "remote_checks": ("server at --url", "doctor --url"),

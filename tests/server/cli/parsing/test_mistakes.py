@@ -87,7 +87,8 @@ TABLE: dict[str, tuple[str, ...]] = {  # the words → what the message says
     "--config bad.toml tools": ("unknown option 'nmae'", "did you mean name?"),
     "--config broken.toml tools": ("broken.toml is not valid TOML", "line 1"),
     "--config tables.toml tools": (
-        "tables.toml: the file has no tables, so no [server]: write port = 8080 at the top",
+        "tables.toml: there is no table [server]: ",
+        "write port = 8080 at the top",
     ),
     "--config switch.toml tools": ("switch.toml is not valid TOML: line 2: http must be true or false",),
     "--config word.toml tools": ("word.toml is not valid TOML: line 1: name must be a number, or a text in quotes",),

@@ -1,0 +1,148 @@
+"""Read the values of a mount's keys. Each function raises MountValueError or ValueError, which says what must be."""
+
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from toolgate.server.auth.scopes import SCOPE_PATTERN
+from toolgate.server.config.types import one_of, parse_seconds
+from toolgate.server.features.mounts.config.faults import MountValueError
+from toolgate.server.features.mounts.config.placeholders import refuse_placeholders
+from toolgate.server.policy.name_patterns import check_order, parse_pattern
+
+VARIABLE_NAME = re.compile(r"[^=\0]+")
+HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}")  # RFC 9110 section 5.6.2, with a limit
+HEADER_VALUE = re.compile(r"[\t -~]*")  # RFC 9110 section 5.5, without what no server can read for sure
+OWN_HEADERS = frozenset(  # that the client of HTTP or of MCP writes
+    (
+        *("host", "connection", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade"),
+        *("content-length", "content-type", "content-encoding", "accept", "accept-encoding", "expect", "last-event-id"),
+        *("mcp-session-id", "mcp-protocol-version", "mcp-method", "mcp-name"),
+    )
+)
+PREFIX = re.compile(r"[A-Za-z0-9_-]{0,32}")
+
+
+def read_text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise MountValueError('must be a text in quotes, such as "a"')
+    if "\0" in value:
+        raise MountValueError("must not contain a NUL character")
+    return value
+
+
+def read_command(value: Any) -> str:
+    word = refuse_placeholders(read_text(value))
+    if not word.strip():
+        raise MountValueError("must be a program, such as npx or /usr/bin/python3")
+    return word
+
+
+def read_arguments(value: Any) -> tuple[str, ...]:
+    return tuple(refuse_placeholders(word) for word in _read_list(value))
+
+
+def read_folder(value: Any) -> Path:
+    """Return an absolute path: a server may be started in any folder."""
+    try:
+        path = Path(refuse_placeholders(read_text(value))).expanduser()
+    except RuntimeError as error:  # no home
+        raise MountValueError(str(error)) from None
+    if not path.is_absolute():
+        raise MountValueError("must be an absolute path, such as /srv/data")
+    return path
+
+
+def read_url(value: Any) -> str:
+    """Return an http or https URL without a person's name and password. No error repeats it."""
+    url = refuse_placeholders(read_text(value))
+    try:
+        parts = urlsplit(url)
+        is_valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # an invalid port or address
+        is_valid = False
+    if not is_valid or not url.isascii() or not re.fullmatch(r"[!-~]+", url):
+        raise MountValueError("must be an http or https URL, such as https://example.com/mcp")
+    if "@" in urlsplit(url).netloc:
+        raise MountValueError("must not carry a name or a password: put them into headers, such as Authorization")
+    if "#" in url:
+        raise MountValueError("must have no # and what follows, which no server gets")
+    return url
+
+
+def read_environment(value: Any) -> Mapping[str, str]:
+    texts = _read_texts(value, 'such as { TOKEN = "a" }')
+    for name in texts:
+        if not VARIABLE_NAME.fullmatch(name):
+            raise MountValueError(f"{name!r} is not the name of a variable")
+    return texts
+
+
+def read_headers(value: Any) -> Mapping[str, str]:
+    texts = _read_texts(value, 'such as { Authorization = "Bearer a" }')
+    seen = set[str]()
+    for name in texts:
+        if not HEADER_NAME.fullmatch(name):
+            raise MountValueError(f"{name!r} is not the name of a header")
+        if name.lower() in OWN_HEADERS:
+            raise MountValueError(f"{name} is written by Toolgate: leave it out")
+        if name.lower() in seen:
+            raise MountValueError(f"{name} is there twice: case does not count")
+        seen.add(name.lower())
+    return texts
+
+
+def check_header_value(name: str, value: str) -> None:
+    """Raise MountValueError for the value of a header that would end it, or that not all servers read alike."""
+    if not HEADER_VALUE.fullmatch(value):
+        raise MountValueError(f"{name} must be of printable ASCII on one line")
+
+
+def read_seconds(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+        raise MountValueError('must be a time, such as "60s" or "5m"')
+    return parse_seconds(str(value))
+
+
+def read_patterns(value: Any) -> tuple[str, ...]:
+    patterns = tuple(map(parse_pattern, _read_list(value)))
+    check_order(patterns)
+    return patterns
+
+
+def read_prefix(value: Any) -> str:
+    prefix = read_text(value)
+    if not PREFIX.fullmatch(prefix):
+        raise MountValueError('must be at most 32 letters, digits, "_" and "-", or "" for names without a prefix')
+    return prefix
+
+
+def read_scope(value: Any) -> str:
+    scope = read_text(value)
+    if not SCOPE_PATTERN.fullmatch(scope):
+        raise MountValueError("must be one OAuth scope, such as tools:plugins: ASCII without spaces")
+    return scope
+
+
+def read_word(*words: str) -> Callable[[Any], str]:
+    """Return a reader that accepts one of these words."""
+    parse = one_of(*words)
+    return lambda value: parse(read_text(value))
+
+
+def _read_list(value: Any) -> list[str]:
+    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+        raise MountValueError('must be a list of texts, such as ["a", "b"]')
+    return [read_text(each) for each in value]
+
+
+def _read_texts(value: Any, example: str) -> Mapping[str, str]:
+    if not isinstance(value, dict):
+        raise MountValueError(f"must be a table of texts, {example}")
+    for name, text in value.items():
+        if not isinstance(text, str):
+            raise MountValueError(f"{name} must be a text in quotes, {example}")
+        read_text(text)
+    return value
