@@ -5,7 +5,7 @@ file means nothing. A callback of a part is a method here, since it uses parts t
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Collection, Coroutine
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +24,7 @@ from toolgate.server.calls.pending_questions import PendingQuestions
 from toolgate.server.calls.sharing import NoticeSharing, TaskSharing
 from toolgate.server.calls.tasks import CallTasks, key_of
 from toolgate.server.config.load import Config
-from toolgate.server.methods.server import Capability, ListMethods, Server, ServicePool
+from toolgate.server.methods.server import Capability, ListMethods, RegistryViews, Server, ServicePool
 from toolgate.server.policy.call_policy import RateLimiter
 from toolgate.server.policy.rate_limit import CallRateLimiter
 from toolgate.server.protocol.dispatcher import Dispatcher
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from toolgate.server.state.rows.working_directories import WorkingDirectories
     from toolgate.server.telemetry.metrics.gauges import MetricRow
     from toolgate.server.workspaces.retention import WorkspaceCleaner
-    from toolgate.tools.api.registry import Part
+    from toolgate.tools.api.registry import Part, Registry
     from toolgate.transports.web.home import ClientSettings
 
 READ = "tools:read"  # the scope of what is told of a workspace
@@ -92,6 +92,7 @@ class AppHost(StateHost):
         self.health_parts: list[Callable[[], PartHealth]] = []  # what /ready and the page name
         self.metric_rows: list[Callable[[], list[MetricRow]]] = []
         self.parts: list[Part] = []  # built-in parts, beside those of the core
+        self.part_sources: list[Callable[[Registry], Sequence[Part]]] = []  # parts that change, beside the registry's
         self.methods: list[ListMethods] = []
         self.capabilities: list[Capability] = []
         self.page_parts: list[Callable[[], PagePart]] = []
@@ -111,6 +112,7 @@ class AppHost(StateHost):
         self.page_reader: Slot[PageReader] = Slot("page_reader", lambda: build.build_page_reader(config, self.web()))
         self.search = Slot("search", lambda: build.build_search(config, self.web(), self.page_reader()))
         self.skills = Slot("skills", lambda: Skills(build.skill_folders(config), self.folder() / "cache/skills.json"))
+        self.views: Slot[RegistryViews | None] = Slot("views", lambda: None)
         self.served = Slot("served", self._create_served)
         # -- calls
         self.rules = Slot("rules", partial(build.build_rules, config))
@@ -230,6 +232,7 @@ class AppHost(StateHost):
             self.config,
             self.skills(),
             self.parts,
+            self.part_sources,
             self.on.registry,
             lambda registry: self.server().swap_registry(registry),
         )
@@ -287,6 +290,7 @@ class AppHost(StateHost):
             ),
             call_tasks=self.call_tasks(),
             capabilities=self.capabilities,
+            views=self.views(),
             on_refusal=self.on.refusal,
             on_swap=self.on.swap,
             task_after=min(config.task_after, self.settings.hold / 2),

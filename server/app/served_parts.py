@@ -30,19 +30,22 @@ log = logging.getLogger("toolgate")
 
 class ServedParts:
     """The parts of one server. `registry` is what is served now, and `on_change` is called with each later one.
-    `parts` are built-in parts of features. `bind(registry)` comes before a registry is served."""
+    `parts` are built-in parts of features; each of `sources` returns the parts that it has beside a registry, and they
+    are served after `refresh`. `bind(registry)` comes before a registry is served."""
 
     def __init__(
         self,
         config: Config,
         skills: Skills,
         parts: Sequence[Part],
+        sources: Sequence[Callable[[Registry], Sequence[Part]]],
         bind: Callable[[Registry], None],
         on_change: Callable[[Registry], None],
     ) -> None:
         self._config = config
         self._skills = skills
         self._parts = parts
+        self._sources = sources
         self._bind = bind
         self._on_change = on_change
         self._rule_check: RuleCheck | None = None  # from the start on
@@ -86,6 +89,8 @@ class ServedParts:
     def _build_registry(self) -> Registry:
         registry = self.plugins.registry(self._built_in, self._skill_parts)
         registry = registry.without(self._config.classic.hidden_tools)
+        for list_parts in self._sources:
+            registry = Registry([*registry.parts, *list_parts(registry)])
         self._bind(registry)
         return registry
 
@@ -95,6 +100,10 @@ class ServedParts:
 
     def _skills_changed(self) -> None:
         self._take_skills()
+        self._announce()
+
+    def refresh(self) -> None:
+        """Serve what the sources have now."""
         self._announce()
 
     def _announce(self) -> None:

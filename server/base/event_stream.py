@@ -53,6 +53,8 @@ class _EventBuilder:
                 self._event.retry = int(value)
             case "" if not value:
                 return self._finish()
+            case _:  # a comment, or a field that nobody knows
+                pass
         return None
 
     def _finish(self) -> ServerSentEvent | None:

@@ -19,6 +19,7 @@ from toolgate.server.protocol.request_meta import TASKS, client_name
 from toolgate.server.protocol.session import LEVELS, Call, ClientRefusedError
 from toolgate.server.state.keys.sealed_state import Sealer
 from toolgate.tools.api.content import Continuation
+from toolgate.tools.api.context.context import Caller
 from toolgate.tools.api.errors import CannotAskError, StillWaitingError, TasksUnsupportedError, UnansweredError
 
 ELICIT = "elicitation/create"
@@ -65,6 +66,7 @@ def refuse_task(required: bool) -> bool:
 class NoClient:
     """Stand in for the client of work without a request: drops messages and refuses questions."""
 
+    caller = Caller()
     wants_progress = False
     is_held = True
 
@@ -125,6 +127,11 @@ class CallClient:
         self._once_results: dict[str, Any] = {}
         if ("requestState" in params or "inputResponses" in params) and call.revision.stateless:
             self._recall()
+
+    @property
+    def caller(self) -> Caller:
+        session = self._call.session
+        return Caller(session.capabilities, self._call.meta, session.place.key, session.scopes)
 
     @property
     def wants_progress(self) -> bool:

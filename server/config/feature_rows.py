@@ -84,6 +84,7 @@ FEATURES = (
     FeatureRow(
         switches=(),
         table="mounts",
+        feature="mounts.feature:MountsFeature",
         check="mounts.config.table:check_mounts",
     ),
 )

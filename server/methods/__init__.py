@@ -5,6 +5,7 @@ Enter at `build_dispatcher`. `app` imports it; a feature costs one row and one f
 
 from collections.abc import Mapping, Sequence
 from functools import partial
+from inspect import isawaitable
 from itertools import chain
 from typing import Any
 
@@ -13,10 +14,11 @@ from msgspec.structs import replace
 from toolgate.server.base.asyncio_tasks import DeadlineTimer
 from toolgate.server.methods import lifecycle, lists, prompts, resources, skills, subscriptions, tasks, tools
 from toolgate.server.methods.scopes import ScopeRules, fixed_scopes
-from toolgate.server.methods.server import Server
+from toolgate.server.methods.server import Answer, Server
 from toolgate.server.protocol import serialization
 from toolgate.server.protocol.dispatcher import Dispatcher, Method
 from toolgate.server.protocol.revisions import Revision
+from toolgate.server.protocol.session import Call
 from toolgate.tools.api.registry import Registry
 from toolgate.tools.api.scopes import READ, WORKFLOW
 from toolgate.tools.api.tool import Tool
@@ -36,7 +38,7 @@ def build_dispatcher(server: Server, added: Sequence[Mapping[str, Method]] = ())
         return serialization.format_tool(tool, revision, schemes, full=server.full_structure)
 
     def list_parts(field: str, parts: lists.Parts, format_part: lists.Formatter) -> Method:
-        return Method(partial(lists.list_parts, server, field, parts, format_part), read)
+        return Method(with_prepared_views(server, partial(lists.list_parts, server, field, parts, format_part)), read)
 
     def visible_tools(registry: Registry) -> Mapping[str, Tool]:
         return server.policy.rules.without_denied(registry.tools)
@@ -49,7 +51,7 @@ def build_dispatcher(server: Server, added: Sequence[Mapping[str, Method]] = ())
         "tools/call": Method(tools.with_prepared_arguments(server, call_tool), scopes.tool, "name"),
         "prompts/list": list_parts("prompts", lambda registry: registry.prompts, serialization.format_prompt),
         "prompts/get": Method(partial(prompts.get_prompt, server), scopes.prompt, "name"),
-        "resources/list": Method(partial(lists.list_resources, server), read),
+        "resources/list": Method(with_prepared_views(server, partial(lists.list_resources, server)), read),
         "resources/templates/list": list_parts(
             "resourceTemplates", lambda registry: registry.templates, serialization.format_template
         ),
@@ -74,6 +76,20 @@ def build_dispatcher(server: Server, added: Sequence[Mapping[str, Method]] = ())
     server.call_tasks.rerun = partial(tools.rerun_call, server)
     handlers = {"notifications/initialized": lifecycle.mark_ready, "notifications/cancelled": lifecycle.cancel_request}
     return Dispatcher(methods, handlers, partial(serialization.finish_answer, identity=server.identity))
+
+
+def with_prepared_views(server: Server, answer: Answer) -> Answer:
+    """Return `answer` for lists in which other servers may have parts."""
+    views = server.views
+    if views is None:
+        return answer
+
+    async def prepare_and_answer(call: Call) -> Any:
+        await views.prepare(call.session)
+        answered = answer(call)
+        return await answered if isawaitable(answered) else answered
+
+    return prepare_and_answer
 
 
 def _merge(*tables: Mapping[str, Method]) -> dict[str, Method]:

@@ -116,9 +116,9 @@ def _to_request(call: Call, tool: Tool, arguments: Mapping[str, Any], context: C
 
     workspace, command, folder = context.workspace, arguments.get("command"), _cwd(context)
     others = {name: value for name, value in arguments.items() if name != "command" or not isinstance(command, str)}
-    covered = {name: value for name, value in others.items() if name != "timeout" or tool.plugin is not None}
+    covered = {name: value for name, value in others.items() if name != "timeout" or not tool.is_built_in}
     where = [folder, str(workspace.root), workspace.sandbox]  # the person sees the level, and approves it too
-    call_key = [tool.name, tool.plugin, command, covered, *where, str(rule)]
+    call_key = [tool.name, tool.plugin or (tool.mount and f"mount:{tool.mount}"), command, covered, *where, str(rule)]
     session = call.session
     return ApprovalRequest(
         tool=_format_tool(tool),
@@ -220,6 +220,8 @@ def format_question(tool: Tool, arguments: Mapping[str, Any], place: str = "") -
 
 def _format_tool(tool: Tool) -> str:
     """Return the tool's name, with that of its plugin."""
+    if tool.mount is not None:
+        return f"{tool.name} (of the mount {tool.mount})"
     return tool.name if tool.plugin is None else f"{tool.name} (of the plugin {escape_invisible(tool.plugin)})"
 
 

@@ -56,14 +56,18 @@ async def initialize(server: Server, call: Call) -> dict[str, Any]:
         "protocolVersion": revision.name,
         "capabilities": _capabilities(server, revision),
         "serverInfo": server.identity(revision),
-        **_instructions(server),
+        **await _instructions(server, session),
     }
 
 
-def discover(server: Server, call: Call) -> dict[str, Any]:
+async def discover(server: Server, call: Call) -> dict[str, Any]:
     """Answer server/discover: what a client of the stateless era may know before its first request."""
     capabilities = _capabilities(server, call.revision)
-    info = {"supportedVersions": list(SUPPORTED), "capabilities": capabilities, **_instructions(server)}
+    info = {
+        "supportedVersions": list(SUPPORTED),
+        "capabilities": capabilities,
+        **await _instructions(server, call.session),
+    }
     return serialization.add_cache_hints(info, call.revision, serialization.CACHE_FOR)
 
 
@@ -145,9 +149,12 @@ def format_instructions(served: Collection[str]) -> str | None:
     return " ".join([*sentences, *(text for name, text in PREFERENCES if name in served)]) or None
 
 
-def _instructions(server: Server) -> dict[str, str]:
-    text = format_instructions(server.policy.rules.without_denied(server.registry.tools))
-    return {} if text is None else {"instructions": text}
+async def _instructions(server: Server, session: Session) -> dict[str, str]:
+    text = format_instructions(server.policy.rules.without_denied(server.registry.tools)) or ""
+    if server.views is not None:
+        await server.views.prepare(session)
+        text = "\n\n".join(filter(None, (text, server.views.instructions(session))))
+    return {"instructions": text} if text else {}
 
 
 def _object(params: dict[str, Any], name: str) -> dict[str, Any]:

@@ -39,11 +39,12 @@ Formatter = Callable[[Any, Revision], dict[str, Any]]
 
 def list_parts(server: Server, field: str, parts: Parts, format_part: Formatter, call: Call) -> msgspec.Raw:
     """Return the `parts` under `field`, each as the revision wants it."""
-    listed = parts(server.registry)
+    registry = server.registry_for(call.session)
+    pages, listed = server.list_cache(registry).pages, parts(registry)
     keys = list(listed)
     begin = page_start(call.params.get("cursor"), field, keys)
     page = (field, call.revision.name, begin)
-    encoded = server.pages.get(page)
+    encoded = pages.get(page)
     if encoded is None:
         end, following = page_end(begin, field, keys)
         result = _page(field, [format_part(listed[key], call.revision) for key in keys[begin:end]], following)
@@ -52,7 +53,7 @@ def list_parts(server: Server, field: str, parts: Parts, format_part: Formatter,
             result = serialization.add_result_type(result, server.identity(call.revision))
         encoded = msgspec.Raw(msgspec.json.encode(result))
         if begin % PAGE == 0:  # other positions come from cursors that are forged or out of date
-            server.pages[page] = encoded
+            pages[page] = encoded
     return encoded
 
 
@@ -71,20 +72,21 @@ async def list_resources(server: Server, call: Call) -> dict[str, Any]:
 
 def _find_readable(server: Server, session: Session, hidden: frozenset[str]) -> ReadableResources:
     """Return the fixed resources that the caller may read: the same for the same scopes until others are served."""
-    key = session.scopes, hidden
-    found = server.readable.get(key)
+    key, registry = (session.scopes, hidden), server.registry_for(session)
+    readable = server.list_cache(registry).readable
+    found = readable.get(key)
     if found is None:
-        if len(server.readable) >= MAX_READABLE:
-            server.readable.clear()
-        every = server.registry.resources.values()
+        if len(readable) >= MAX_READABLE:
+            readable.clear()
+        every = registry.resources.values()
         held = [each for each in every if _is_readable(server, session, hidden, each.uri)]
-        found = server.readable[key] = ReadableResources(held, [each.uri for each in held])
+        found = readable[key] = ReadableResources(held, [each.uri for each in held])
     return found
 
 
 async def _list_templates(server: Server, session: Session, hidden: frozenset[str]) -> list[ResourceLink]:
     """Return the resources that templates list and the caller may read."""
-    listing = server.registry.listing_templates
+    listing = server.registry_for(session).listing_templates
     templates = [template for template in listing if _is_readable(server, session, hidden, template.uri)]
     if not templates:
         return []

@@ -9,9 +9,11 @@ from toolgate.server.methods.server import Server
 from toolgate.server.protocol import serialization
 from toolgate.server.protocol.errors import InternalError, InvalidParams, format_name
 from toolgate.server.protocol.session import Call
-from toolgate.tools.api.completion import Completions
 from toolgate.tools.api.context.context import Context
 from toolgate.tools.api.errors import CannotAskError
+from toolgate.tools.api.prompt import Prompt
+from toolgate.tools.api.registry import Registry
+from toolgate.tools.api.resource import Resource
 
 COMPLETION_TIME = 5.0  # seconds: the person is typing
 MAX_VALUE = 8_192  # characters typed so far
@@ -19,7 +21,7 @@ MAX_VALUE = 8_192  # characters typed so far
 
 async def get_prompt(server: Server, call: Call) -> dict[str, Any]:
     name, arguments = call.params.get("name"), call.params.get("arguments")
-    prompt = server.registry.prompts.get(name) if isinstance(name, str) else None
+    prompt = server.registry_for(call.session).prompts.get(name) if isinstance(name, str) else None
     if prompt is None:
         raise InvalidParams(f"unknown prompt: {format_name(name)}")
     if not isinstance(arguments, (dict, type(None))):
@@ -27,6 +29,8 @@ async def get_prompt(server: Server, call: Call) -> dict[str, Any]:
     await server.policy.require_rate(call, prompt.scope)
 
     async def work(context: Context) -> dict[str, Any]:
+        if prompt.relay is not None:
+            return {**await prompt.relay.ask(arguments or {}, context)}
         messages = await prompt.get(arguments or {}, context)
         formatted = [serialization.format_message(message, call.revision) for message in messages]
         return {"description": prompt.description, "messages": formatted}
@@ -35,36 +39,37 @@ async def get_prompt(server: Server, call: Call) -> dict[str, Any]:
 
 
 async def complete(server: Server, timer: DeadlineTimer, call: Call) -> dict[str, Any]:
-    completions = _find_completions(server, call.params.get("ref"))
+    part = _find_part(server.registry_for(call.session), call.params.get("ref"))
     name, value = _read_argument(call.params.get("argument"))
     others = _read_other_arguments(call.params.get("context"))
     await server.policy.require_rate(call)
 
-    async def work(_: Context) -> dict[str, Any]:
+    async def work(caller: Context) -> dict[str, Any]:
+        if part.relay is not None:
+            return {**await part.relay.complete(call.params, caller)}
         # only calls, prompts and resources may ask (2026-07-28 basic/patterns/mrtr)
         context = Context(server.services.of_session(call.session), NoClient())
         try:
-            return {"completion": await completions.complete(name, value, others, context)}
+            return {"completion": await part.completions.complete(name, value, others, context)}
         except CannotAskError:
             raise InternalError("a completion can't ask the person") from None
 
     return await execute_or_refuse(server, call, work, "the completion", timer=timer)
 
 
-def _find_completions(server: Server, ref: Any) -> Completions:
-    """Return the completions of what the reference names: a prompt, a template, or a template's URI."""
-    registry = server.registry
+def _find_part(registry: Registry, ref: Any) -> Prompt | Resource:
+    """Return what the reference names: a prompt, a template, or what a template's URI belongs to."""
     match ref:
         case {"type": "ref/prompt", "name": str(name)}:
             if name in registry.prompts:
-                return registry.prompts[name].completions
+                return registry.prompts[name]
             raise InvalidParams(f"unknown prompt: {format_name(name)}")
         case {"type": "ref/resource", "uri": str(uri)}:
             if uri in registry.templates:
-                return registry.templates[uri].completions
+                return registry.templates[uri]
             found = registry.resource(uri)
             if found is not None:
-                return found[0].completions
+                return found[0]
             raise InvalidParams(f"unknown resource template: {format_name(uri)}")
         case _:
             raise InvalidParams("'ref' must be a ref/prompt with a name or a ref/resource with a uri")

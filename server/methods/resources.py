@@ -27,7 +27,7 @@ PIECE = 2**20  # characters of a text encoded at once
 
 async def read_resource(server: Server, call: Call) -> dict[str, Any]:
     uri = read_uri(call)
-    found = server.registry.resource(uri)
+    found = server.registry_for(call.session).resource(uri)
     if found is None:
         raise _not_found(call, uri)
     resource, variables = found
@@ -35,6 +35,9 @@ async def read_resource(server: Server, call: Call) -> dict[str, Any]:
     await _admit(server, call, uri)
 
     async def work(context: Context) -> dict[str, Any]:
+        if resource.relay is not None:
+            result = {**await resource.relay.ask({"uri": uri}, context)}
+            return result if "ttlMs" in result else serialization.add_cache_hints(result, call.revision, 0)
         try:
             contents = await resource.read(uri, variables, context)
         except NotFound:
@@ -47,7 +50,7 @@ async def read_resource(server: Server, call: Call) -> dict[str, Any]:
 
 async def subscribe(server: Server, call: Call) -> dict[str, Any]:
     session, uri = call.session, read_uri(call)
-    if server.registry.resource(uri) is None:
+    if server.registry_for(session).resource(uri) is None:
         raise _not_found(call, uri)
     await _admit(server, call, uri)
     scopes = server.registry.scopes_of(uri) if session.scopes is not None else frozenset[str]()

@@ -6,8 +6,8 @@
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any
-from weakref import WeakValueDictionary
+from typing import TYPE_CHECKING, Any, Protocol
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import msgspec
 
@@ -147,6 +147,14 @@ class ReadableResources(msgspec.Struct, frozen=True):
     uris: Sequence[str]
 
 
+class ListCache(msgspec.Struct, eq=False):
+    """The lists of one registry: encoded pages by list, revision and position, and what may be read by scopes and
+    hidden schemes."""
+
+    pages: dict[tuple[str, str, int], msgspec.Raw] = {}
+    readable: dict[tuple[frozenset[str] | None, frozenset[str]], ReadableResources] = {}
+
+
 class Capability(msgspec.Struct, frozen=True):
     """A capability that a feature adds by an extension of the protocol.
 
@@ -157,6 +165,22 @@ class Capability(msgspec.Struct, frozen=True):
     name: str
     extension: str
     settings: dict[str, Any]
+
+
+class RegistryViews(Protocol):
+    """What is served differs between clients: other servers' lists depend on what a client can do."""
+
+    async def prepare(self, session: Session) -> None:
+        """Have what this client's lists show, or give up soon."""
+        ...
+
+    def view(self, session: Session, registry: Registry) -> Registry:
+        """Return what of `registry` this client is shown: the same object until that changes."""
+        ...
+
+    def instructions(self, session: Session) -> str:
+        """Return what this client's model reads of the other servers, or ""."""
+        ...
 
 
 class Server(msgspec.Struct, eq=False, dict=True):
@@ -184,10 +208,10 @@ class Server(msgspec.Struct, eq=False, dict=True):
     prepare: Callable[[str], Awaitable[None]] | None = None  # the same, where workspaces are elsewhere
     security_schemes: Callable[[str], list[dict[str, Any]]] | None = None  # scope → securitySchemes, with sign-in
     capabilities: Sequence[Capability] = ()  # beside those of the core
+    views: RegistryViews | None = None  # None: every client is shown the same
     on_refusal: "AsyncHook[[str, str, Rule | None]]" = msgspec.field(default_factory=AsyncHook)
     on_swap: Hook[[Registry, Registry]] = msgspec.field(default_factory=Hook)
-    pages: dict[tuple[str, str, int], msgspec.Raw] = {}
-    readable: dict[tuple[frozenset[str] | None, frozenset[str]], ReadableResources] = {}  # by scopes and hidden schemes
+    caches: "WeakKeyDictionary[Registry, ListCache]" = msgspec.field(default_factory=WeakKeyDictionary)
     _identities: dict[str, dict[str, Any]] = {}
     _needed_scopes: tuple[Registry | None, frozenset[str]] = None, frozenset()
 
@@ -201,6 +225,17 @@ class Server(msgspec.Struct, eq=False, dict=True):
         if found is None:
             found = serialization.format_implementation(self.name, self.version, revision)
             self._identities[revision.name] = found
+        return found
+
+    def registry_for(self, session: Session) -> Registry:
+        """Return what this client is shown."""
+        return self.registry if self.views is None else self.views.view(session, self.registry)
+
+    def list_cache(self, registry: Registry) -> ListCache:
+        """Return the lists of a registry: what is kept of them as long as it is."""
+        found = self.caches.get(registry)
+        if found is None:
+            found = self.caches[registry] = ListCache()
         return found
 
     def needed_scopes(self) -> frozenset[str]:
@@ -226,7 +261,7 @@ class Server(msgspec.Struct, eq=False, dict=True):
     def swap_registry(self, registry: Registry) -> None:
         """Serve `registry`, and announce the lists that have changed. Calls in flight finish with the old one."""
         before, self.registry = self.registry, registry
-        self.pages, self.readable, self._needed_scopes = {}, {}, (None, frozenset())
+        self._needed_scopes = None, frozenset()
         for kind in self.list_kinds():
             new, old = registry.of_kind(kind), before.of_kind(kind)
             if serialization.fingerprint_list(new) != serialization.fingerprint_list(old):

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -72,7 +72,7 @@ def with_prepared_arguments(server: Server, answer: Answer) -> Answer:
 def prepare_arguments(server: Server, call: Call) -> Sequence[str]:
     """Replace the call's arguments by those that the tool takes. Return the names of those that a client has added."""
     name, arguments = call.params.get("name"), call.params.get("arguments")
-    tool = server.registry.tools.get(name) if isinstance(name, str) else None
+    tool = _find_tools(server, call).get(name) if isinstance(name, str) else None
     if tool is None or not isinstance(arguments, dict):
         return ()
     prepared, added = tool.read_arguments(arguments)
@@ -163,7 +163,8 @@ def _format_result(server: Server, call: Call, tool: Tool, output: Output) -> di
     call.output = output
     session, revision, shared = call.session, call.session.revision, server.shared_notices
     assert revision is not None  # a call comes after initialize
-    notices = None if call.is_task else server.services.notices(session.principal)
+    is_plain = not call.is_task and output.wire is None  # another server's result is passed on as it is
+    notices = server.services.notices(session.principal) if is_plain else None
     structured = serialization.choose_structured(output, tool, revision, full=server.full_structure)
     if notices is not None and notices.by_key:
         output, structured = _add_news(notices, call, tool, output, structured)
@@ -239,9 +240,10 @@ async def _find_plan_obstacle(tool: Tool, context: Context) -> str | None:
 
 def _read_call(server: Server, call: Call) -> tuple[Tool, dict[str, Any]]:
     name, arguments = call.params.get("name"), call.params.get("arguments")
-    tool = server.registry.tools.get(name) if isinstance(name, str) else None
+    tools = _find_tools(server, call)
+    tool = tools.get(name) if isinstance(name, str) else None
     if tool is None:
-        near = closest(name, server.registry.tools) if isinstance(name, str) else None
+        near = closest(name, tools) if isinstance(name, str) else None
         hint = f"; did you mean {near}?" if near else ""
         raise InvalidParams(f"unknown tool: {format_name(name)}{hint}")
     if arguments is None:
@@ -249,6 +251,11 @@ def _read_call(server: Server, call: Call) -> tuple[Tool, dict[str, Any]]:
     elif not isinstance(arguments, dict):
         raise InvalidParams("'arguments' must be an object")
     return tool, arguments
+
+
+def _find_tools(server: Server, call: Call) -> Mapping[str, Tool]:
+    """Return the tools that this client is shown."""
+    return server.registry.tools if server.views is None else server.registry_for(call.session).tools
 
 
 def _refusal(text: str) -> Output:

@@ -2,9 +2,9 @@
 
     [WHO=]WHAT[(PATTERN)]        Bash(git push*)      scope:tools:web      account:ada=plugin:weather
 
-WHAT is a glob of tool names, `scope:` and a glob of scopes, or `plugin:` and a glob of plugin names. PATTERN is matched
-with the argument `command`. WHO is a name of the caller (`principal_names.py`), or `scope:` and a scope granted to
-them. Deny wins over allow, allow over approve.
+WHAT is a glob of tool names, `scope:` and a glob of scopes, or `plugin:` or `mount:` and a glob of their names. PATTERN
+is matched with the argument `command`. WHO is a name of the caller (`principal_names.py`), or `scope:` and a scope
+granted to them. Deny wins over allow, allow over approve.
 
 In a pattern only `*` and `?` are special. A shell can spell everything in several ways, so a pattern is advice and no
 boundary. It errs on the safe side. A pattern that refuses is also matched with each command within the text, without
@@ -32,7 +32,7 @@ MAX_RULE = 500  # characters
 RULE = r"(?s)(?:(?P<who>[^()]*)=)?(?P<what>[^=()]*)(?:\((?P<pattern>.+)\))?"  # compiled when it is needed: start-up
 GLOB = r"[A-Za-z0-9_.*?\[\]!-]+"
 SCOPE = r"[\x21\x23-\x27\x2a-\x5b\x5d-\x7e]+"  # without parentheses
-TARGET_KINDS: Mapping[str, str] = {"": GLOB, "scope": SCOPE, "plugin": r"[^\s,]+"}
+TARGET_KINDS: Mapping[str, str] = {"": GLOB, "scope": SCOPE, "plugin": r"[^\s,]+", "mount": GLOB}
 CALLER_KINDS: Mapping[str, str] = {
     "": r"local|u-[0-9a-f]{40}",
     "scope": SCOPE,
@@ -118,7 +118,7 @@ class Rule(msgspec.Struct, frozen=True):
     def names_tool(self, tool: "Tool", *, strict: bool) -> bool:
         """Return whether it names this tool."""
         kind, what = split_kind(self.target)
-        named = {"": tool.name, "scope": tool.scope, "plugin": tool.plugin}[kind]
+        named = {"": tool.name, "scope": tool.scope, "plugin": tool.plugin, "mount": tool.mount}[kind]
         return named is not None and matches_name(what, named, strict=strict)
 
     def _applies_to_caller(self, caller: RuleCaller, *, strict: bool) -> bool:
@@ -211,7 +211,8 @@ def _parse_rule(text: str, known_as: Callable[[str], str]) -> Rule:
     if who is None and split_kind(what)[0] in CALLER_KINDS.keys() - TARGET_KINDS.keys():
         raise ValueError(f"{text!r} is a caller: add what the rule is about, such as {what}=Bash")
     if not _is_one_of(TARGET_KINDS, what):
-        raise ValueError(f"{text!r}: {what!r} must be the name of a tool, a glob, scope:SCOPE or plugin:NAME")
+        kinds = "the name of a tool, a glob, scope:SCOPE, plugin:NAME or mount:NAME"
+        raise ValueError(f"{text!r}: {what!r} must be {kinds}")
     if who is not None and not _is_one_of(CALLER_KINDS, who):
         known = ", ".join(f"{kind}:…" for kind in CALLER_KINDS if kind)
         raise ValueError(f"{text!r}: {who!r} is not a caller: callers are local, u-…, {known}")
@@ -225,7 +226,7 @@ def _is_one_of(kinds: Mapping[str, str], word: str) -> bool:
 
 
 def matches_name(pattern: str, name: str, *, strict: bool) -> bool:
-    """Return whether the name of a tool, scope or plugin matches; unless `strict`, in any case."""
+    """Return whether the name of a tool, scope, plugin or mount matches; unless `strict`, in any case."""
     return fnmatchcase(name, pattern) or (not strict and fnmatchcase(name.lower(), pattern.lower()))
 
 

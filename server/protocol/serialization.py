@@ -27,6 +27,8 @@ def format_tool(
 ) -> dict[str, Any]:
     """Return a tool for `tools/list`. `schemes`: its securitySchemes, which hosts read in two places. `full`:
     structured content for lean tools too."""
+    if offered.relay is not None:
+        return {**offered.relay.wire}
     spelled = _format_part(offered, revision)
     if schemes is not None:
         spelled["securitySchemes"] = schemes
@@ -48,6 +50,8 @@ def format_tool(
 
 
 def format_prompt(offered: Prompt, revision: Revision) -> dict[str, Any]:
+    if offered.relay is not None:
+        return {**offered.relay.wire}
     spelled = _format_part(offered, revision)
     if offered.arguments:
         spelled["arguments"] = offered.arguments
@@ -55,6 +59,8 @@ def format_prompt(offered: Prompt, revision: Revision) -> dict[str, Any]:
 
 
 def format_template(offered: Resource, revision: Revision) -> dict[str, Any]:
+    if offered.relay is not None:
+        return {**offered.relay.wire}
     return {"uriTemplate": offered.uri, **_format_resource_part(offered, revision)}
 
 
@@ -70,6 +76,8 @@ def format_event_type(offered: EventType, _revision: Revision) -> dict[str, Any]
 
 
 def format_resource(offered: Resource | ResourceLink, revision: Revision) -> dict[str, Any]:
+    if isinstance(offered, Resource) and offered.relay is not None:
+        return {**offered.relay.wire}
     spelled = {"uri": offered.uri, **_format_resource_part(offered, revision)}
     if isinstance(offered, ResourceLink) and offered.size is not None:
         spelled["size"] = offered.size
@@ -117,6 +125,8 @@ def choose_structured(answer: Output, offered: Tool, revision: Revision, *, full
 
 def format_output(answer: Output, revision: Revision, structured: Any) -> dict[str, Any]:
     """Return a tool's result for `tools/call`; `structured` is sent as data, unless it is None."""
+    if answer.wire is not None:
+        return {**answer.wire}
     content = [block if type(block) is Text else _format_block(block, revision) for block in answer.content]
     spelled: dict[str, Any] = {"content": content}
     if structured is not None:

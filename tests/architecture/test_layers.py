@@ -20,7 +20,11 @@ HOMES = {
     "ddgs": "tools/search/ddgs_worker.py",
     "certifi": "tools/reading/web/vetted_client.py",
     "html_to_markdown": "tools/reading/web/html/markdown.py",
-    "httpcore": ("tools/reading/web/vetted_client.py", "server/cli/mcp_client/http.py"),
+    "httpcore": (
+        "tools/reading/web/vetted_client.py",
+        "server/cli/mcp_client/http.py",
+        "server/features/mounts/upstream/http_client.py",
+    ),
     "httpx": "tools/reading/web/vetted_client.py",
     "jinja2": "transports/web/templates.py",
     "joserfc": "server/auth/tokens/jose.py",

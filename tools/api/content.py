@@ -4,6 +4,7 @@ Shapes: `ContentBlock` of the MCP schema (server/tools, "Tool Result"). Binary d
 base64 when the message is encoded, so that it is copied once.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -78,13 +79,15 @@ class Output(msgspec.Struct, frozen=True):
     """What a tool returns: blocks for the model, and structured content if the tool declares an output schema.
 
     `structured` is any JSON-like value, struct or dataclass that fits the output schema, or None. `is_error` says that
-    the tool's own work failed. `continuation`: what goes on, of a built-in tool.
+    the tool's own work failed. `continuation`: what goes on, of a built-in tool. `wire`: the result as another server
+    wrote it, sent unchanged in place of all this.
     """
 
     content: list[Content]
     structured: Any = None
     is_error: bool = False
     continuation: Continuation | None = None
+    wire: Mapping[str, Any] | None = None
 
 
 class Message(msgspec.Struct, frozen=True):

@@ -3,7 +3,7 @@
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Protocol, Self
 
 import msgspec
 
@@ -93,8 +93,25 @@ def find_refusal(error: BaseException) -> ToolError | None:
     return None if others is not None or refusals is None else find_refusal(refusals.exceptions[0])
 
 
+class Relay(Protocol):
+    """The way to a part of another server, which lists it as `wire`."""
+
+    @property
+    def wire(self) -> Mapping[str, Any]: ...
+
+    async def ask(self, params: Mapping[str, Any], context: Context) -> Mapping[str, Any]:
+        """Return the other server's result for a call of the tool, or what the prompt's or resource's method takes.
+        Raises ToolError, CannotAskError, and the server's own errors."""
+        ...
+
+    async def complete(self, params: Mapping[str, Any], context: Context) -> Mapping[str, Any]:
+        """Return its result for a completion of the prompt or the template."""
+        ...
+
+
 class DeclaredPart(msgspec.Struct, eq=False, dict=True, weakref=True):
-    """The fields of every part. `icons` and `meta` are sent unchanged to revisions that have them."""
+    """The fields of every part. `icons` and `meta` are sent unchanged to revisions that have them. `relay`: the part is
+    another server's; what it says goes to the client unchanged."""
 
     kind: ClassVar[str]
     function: Function
@@ -104,6 +121,7 @@ class DeclaredPart(msgspec.Struct, eq=False, dict=True, weakref=True):
     scope: str = PLUGINS
     icons: Sequence[Mapping[str, Any]] | None = None
     meta: Mapping[str, Any] | None = None
+    relay: Relay | None = None
 
     def __copy__(self) -> Self:
         other = msgspec.structs.replace(self)

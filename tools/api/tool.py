@@ -15,7 +15,7 @@ from toolgate.tools.api.arguments import ArgumentReader, ForeignArgument, get_at
 from toolgate.tools.api.content import Content, Output, Text
 from toolgate.tools.api.context.context import Context
 from toolgate.tools.api.errors import CannotAskError, ToolError, drop_tracebacks
-from toolgate.tools.api.function import DeclaredPart, Function, Parameters, find_refusal
+from toolgate.tools.api.function import DeclaredPart, Function, Parameters, Relay, find_refusal
 from toolgate.tools.api.schema import schema
 from toolgate.tools.api.schema.conversion import convert_value, to_integers
 from toolgate.tools.api.scopes import PLUGINS
@@ -23,6 +23,7 @@ from toolgate.tools.api.scopes import PLUGINS
 log = logging.getLogger("toolgate.plugins")
 
 MAX_ARGUMENT = 2**20  # characters of one text for a built-in tool: no model writes as much at once
+TRUE = msgspec.Raw(b"true")
 NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")  # server/tools, "Tool Names"
 
 
@@ -44,8 +45,8 @@ class Tool(DeclaredPart, kw_only=True, eq=False):
     """A named function that a client may call.
 
     `raw_input` is a JSON Schema that replaces the signature's and is sent unchanged. `output_type` is a JSON Schema or
-    a type. `as_task`, `lean`, `in_plan`: see `tool`. `plugin` names the tool's plugin; None means built in. `foreign`:
-    arguments of other programs' tools that models give to this one.
+    a type. `as_task`, `lean`, `in_plan`: see `tool`. `plugin` or `mount` names where the tool is from; without both it
+    is built in. `foreign`: arguments of other programs' tools that models give to this one.
     """
 
     kind = "tools"
@@ -56,6 +57,7 @@ class Tool(DeclaredPart, kw_only=True, eq=False):
     lean: bool = False
     in_plan: InPlan = False
     plugin: str | None = None
+    mount: str | None = None
     follows: Follow | None = None
     stops: Stop | None = None
     foreign: Mapping[str, ForeignArgument] = {}
@@ -70,6 +72,10 @@ class Tool(DeclaredPart, kw_only=True, eq=False):
         """Decorate the function that ends what a call left running."""
         self.stops = call
         return call
+
+    @property
+    def is_built_in(self) -> bool:
+        return self.plugin is None and self.mount is None
 
     @cached_property
     def is_held_by_plan(self) -> bool:
@@ -144,7 +150,9 @@ class Tool(DeclaredPart, kw_only=True, eq=False):
 
     def read_arguments(self, arguments: dict[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
         """Return the arguments as the schema declares them, and the names of those left out that a client has added.
-        Those that fit, and only they, are the object that was given."""
+        Those that fit, and only they, are the object that was given. Another server reads its own."""
+        if self.relay is not None:
+            return arguments, ()
         parameters = self.parameters
         try:
             if self._validator.is_valid(arguments) and (parameters is None or parameters.names.issuperset(arguments)):
@@ -157,6 +165,8 @@ class Tool(DeclaredPart, kw_only=True, eq=False):
         """Check the arguments, call the function, and return its result as an Output. A ToolError becomes an `is_error`
         Output. CannotAskError passes through: its meaning depends on the caller's revision. `is_valid`: the schema was
         checked already."""
+        if self.relay is not None:
+            return await self._ask_relay(self.relay, arguments, context)
         finding = self._too_long(arguments)
         if finding is None and not (is_valid and self.parameters is None):
             finding = self.check_arguments(arguments)
@@ -184,9 +194,18 @@ class Tool(DeclaredPart, kw_only=True, eq=False):
                 del refusal  # its traceback holds this frame
         return self._to_output(value)
 
+    async def _ask_relay(self, relay: Relay, arguments: Mapping[str, Any], context: Context) -> Output:
+        try:
+            result = await relay.ask(arguments, context)
+        except CannotAskError:
+            raise
+        except ToolError as error:
+            return create_refusal(error)
+        return Output([], is_error=result.get("isError") in (True, TRUE), wire=result)
+
     def _too_long(self, arguments: Mapping[str, Any]) -> str | None:
         """Return the name of an argument that is too long, if any; plugins set their own limits."""
-        if self.plugin is not None:
+        if not self.is_built_in:
             return None
         for name, value in arguments.items():
             if isinstance(value, str) and len(value) > MAX_ARGUMENT:

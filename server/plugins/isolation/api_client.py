@@ -14,7 +14,7 @@ from toolgate.server.plugins.isolation import api
 from toolgate.server.plugins.isolation.messages import ContextData, ContextUpdate
 from toolgate.server.protocol.session import LEVELS
 from toolgate.tools.api.content import Continuation
-from toolgate.tools.api.context.context import Context
+from toolgate.tools.api.context.context import Caller, Context
 from toolgate.tools.api.context.services import CallerState, Services
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.builtin.skills.skills import Skills
@@ -43,6 +43,8 @@ class ServerLink(Protocol):
 
 class RemotePeer:
     """Speak to the client of the call `id`."""
+
+    caller = Caller()
 
     def __init__(self, line: ServerLink, id: int, standing: ContextData) -> None:
         self.wants_progress = standing.wants_progress

@@ -36,8 +36,26 @@ class Elicited(msgspec.Struct, frozen=True):
     content: Mapping[str, Any]
 
 
+class Caller(msgspec.Struct, frozen=True):
+    """Who makes a call, for a part that passes it on to another server.
+
+    capabilities: what the client declared of itself
+    meta: the request's `_meta`
+    session: names its session; "" if it has none
+    scopes: what the caller may do; None: everything
+    """
+
+    capabilities: Mapping[str, Any] = {}
+    meta: Mapping[str, Any] = {}
+    session: str = ""
+    scopes: frozenset[str] | None = None
+
+
 class CallPeer(Protocol):
     """The client's end of one call, implemented by the server."""
+
+    @property
+    def caller(self) -> Caller: ...
 
     @property
     def wants_progress(self) -> bool: ...
@@ -77,6 +95,11 @@ class Context:
     def principal(self) -> str:
         """The principal of the call: an opaque id, stable across sessions and restarts."""
         return self._services.principal
+
+    @property
+    def caller(self) -> Caller:
+        """What the client said of itself, for work that another server does."""
+        return self._peer.caller
 
     @property
     def caller_state(self) -> CallerState:

@@ -1,0 +1,129 @@
+"""Keep what a mounted server lists, by what a client can do. The last good lists lie on disk, so that a cold start
+shows them without starting a process."""
+
+import hashlib
+import logging
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from toolgate.server.features.mounts.config.mount_config import MountConfig
+from toolgate.server.features.mounts.mount.profile import ClientProfile
+from toolgate.server.features.mounts.upstream.session import UpstreamSession
+
+VERSION = 1  # of the files
+MAX_PROFILES = 16  # kinds of clients whose lists are kept
+MAX_FILE = 64 * 2**20  # bytes
+LISTS = (  # capability of the mounted server → method, and its field
+    ("tools", "tools/list", "tools"),
+    ("prompts", "prompts/list", "prompts"),
+    ("resources", "resources/list", "resources"),
+    ("resources", "resources/templates/list", "resourceTemplates"),
+)
+
+Items = list[dict[str, Any]]
+
+log = logging.getLogger("toolgate.mounts")
+
+
+class MountLists(msgspec.Struct, frozen=True):
+    """What a mounted server lists, each item as it came, and what it says of itself."""
+
+    tools: Items = []
+    prompts: Items = []
+    resources: Items = []
+    templates: Items = []
+    instructions: str = ""
+    capabilities: dict[str, Any] = {}
+    server: dict[str, Any] = {}
+    revision: str = ""
+
+
+class KeptLists(msgspec.Struct):
+    version: int
+    digest: str
+    by_profile: dict[str, MountLists]
+
+
+async def fetch_lists(session: UpstreamSession) -> MountLists:
+    """Return all that the mounted server lists. Raises MountError, UpstreamRefusedError."""
+    info = session.info
+    found: dict[str, Items] = {}
+    for capability, method, field in LISTS:
+        found[field] = await session.list_all(method, field) if capability in info.capabilities else []
+    return MountLists(
+        tools=found["tools"],
+        prompts=found["prompts"],
+        resources=found["resources"],
+        templates=found["resourceTemplates"],
+        instructions=info.instructions,
+        capabilities=info.capabilities,
+        server=info.server,
+        revision=info.revision,
+    )
+
+
+class ListStore:
+    """The lists of one mount. Those of another command or URL of the same name are not its own."""
+
+    def __init__(self, folder: Path, config: MountConfig) -> None:
+        self._file = folder / f"{config.name}.json"
+        self._digest = _digest(config)
+        self._by_profile: dict[str, MountLists] = {}
+
+    def load(self) -> None:
+        """Read the file, if it is this mount's. Blocks."""
+        try:
+            if self._file.stat().st_size <= MAX_FILE:
+                kept = msgspec.json.decode(self._file.read_bytes(), type=KeptLists)
+                if (kept.version, kept.digest) == (VERSION, self._digest):
+                    self._by_profile = kept.by_profile
+        except FileNotFoundError:
+            pass
+        except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+            log.warning("the lists in %s can't be read: %s", self._file, error)
+
+    def find(self, profile: ClientProfile) -> MountLists | None:
+        return self._by_profile.get(profile.key.decode())
+
+    @property
+    def all(self) -> Mapping[str, MountLists]:
+        """The lists by profile, the latest last."""
+        return self._by_profile
+
+    def put(self, profile: ClientProfile, lists: MountLists) -> bool:
+        """Take new lists, and return whether they differ. An empty list does not replace one that is not."""
+        key = profile.key.decode()
+        before = self._by_profile.pop(key, None)
+        if before is not None and before.tools and not (lists.tools or lists.prompts or lists.resources):
+            lists = before
+        self._by_profile[key] = lists
+        while len(self._by_profile) > MAX_PROFILES:
+            del self._by_profile[next(iter(self._by_profile))]
+        return lists != before
+
+    def save(self) -> None:
+        """Write the file. Blocks."""
+        data = msgspec.json.encode(KeptLists(VERSION, self._digest, self._by_profile))
+        part = self._file.with_suffix(f".{os.getpid()}.part")
+        try:
+            self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            with open(descriptor, "wb") as file:
+                file.write(data)
+            part.replace(self._file)
+        except OSError as error:
+            log.warning("the lists of a mount can't be kept in %s: %s", self._file, error)
+
+    def remove(self) -> None:
+        """Remove the file. Blocks."""
+        self._file.unlink(missing_ok=True)
+
+
+def _digest(config: MountConfig) -> str:
+    """Return what names the server behind a mount, without its secrets."""
+    place = (config.command, config.args, str(config.cwd or ""), config.url, config.protocol)
+    return hashlib.sha256(msgspec.json.encode(place)).hexdigest()

@@ -1,0 +1,137 @@
+"""One mounted server: its lists, how it is, and one request from its start to its end."""
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+
+from toolgate.server.features.mounts.config.mount_config import MountConfig
+from toolgate.server.features.mounts.mount.backoff import RestartDelay
+from toolgate.server.features.mounts.mount.lists import ListStore, MountLists, fetch_lists
+from toolgate.server.features.mounts.mount.pool import SessionKey, SessionPool
+from toolgate.server.features.mounts.mount.profile import ClientProfile
+from toolgate.server.features.mounts.upstream.errors import MountError, UpstreamRefusedError
+from toolgate.server.features.mounts.upstream.session import UpstreamSession
+
+DEBOUNCE = 0.25  # seconds in which further changes of a list are awaited
+CHANGES = frozenset(
+    (
+        "notifications/tools/list_changed",
+        "notifications/prompts/list_changed",
+        "notifications/resources/list_changed",
+    )
+)
+Open = Callable[[SessionKey, Callable[[str, dict[str, Any]], None]], Awaitable[UpstreamSession]]
+
+log = logging.getLogger("toolgate.mounts")
+
+
+class MountState(msgspec.Struct, frozen=True):
+    """How a mount is: "configured" (nothing is known of it yet), "known" (its lists are), "running" or "failed".
+    `since` is in seconds since 1970. `code` and `error` are of the last failure, or ""."""
+
+    status: str
+    since: float
+    code: str = ""
+    error: str = ""
+
+
+class Mount:
+    """One mounted server. `open_session(key, on_notice)` opens a conversation. `on_change()` is called when its lists
+    or its state differ."""
+
+    def __init__(
+        self, config: MountConfig, store: ListStore, open_session: Open, on_change: Callable[["Mount"], None]
+    ) -> None:
+        self.config = config
+        self.store = store
+        self.state = MountState("known" if store.all else "configured", time.time())
+        self._open_session = open_session
+        self._on_change = on_change
+        self._pool = SessionPool(self._open)
+        self._backoff = RestartDelay()
+        self._refreshes: dict[ClientProfile, asyncio.Task[None]] = {}
+        self._turn = asyncio.Lock()  # where calls come one at a time
+
+    @property
+    def name(self) -> str:
+        return self.config.name
+
+    @property
+    def running(self) -> list[UpstreamSession]:
+        """The open conversations."""
+        return self._pool.running
+
+    def find_lists(self, profile: ClientProfile) -> MountLists | None:
+        """Return what clients of this profile are shown, or None if it is not known yet."""
+        return self.store.find(profile)
+
+    def refresh(self, key: SessionKey, after: float = 0.0) -> "asyncio.Task[None]":
+        """Fetch the lists for a profile, once for all that ask. The task raises MountError."""
+        running = self._refreshes.get(key.profile)
+        if running is None or running.done():
+            running = self._refreshes[key.profile] = asyncio.get_running_loop().create_task(self._refresh(key, after))
+            running.add_done_callback(lambda task: None if task.cancelled() else task.exception() and None)
+        return running
+
+    async def get_session(self, key: SessionKey) -> UpstreamSession:
+        """Return an open conversation. Raises MountError."""
+        if self._backoff.seconds_left and not self._pool.running:
+            why = f" ({self.state.error})" if self.state.error else ""
+            raise MountError("BACKING_OFF", f"it failed{why}, and is tried again in {self._backoff.seconds_left:.0f} s")
+        return await self._pool.get(key)
+
+    def take_turn(self) -> "contextlib.AbstractAsyncContextManager[object]":
+        """Return a context for one call: where its questions are to be of one call, they come one at a time."""
+        return self._turn if self.config.asks_one else contextlib.nullcontext()
+
+    async def close(self) -> None:
+        for task in self._refreshes.values():
+            task.cancel()
+        await self._pool.close()
+
+    async def restart(self) -> None:
+        """End its conversations: the next request opens new ones."""
+        pool, self._pool = self._pool, SessionPool(self._open)
+        self._backoff.reset()
+        await pool.close()
+
+    async def _open(self, key: SessionKey) -> UpstreamSession:
+        def note(method: str, params: dict[str, Any]) -> None:
+            if method in CHANGES:
+                self.refresh(key, DEBOUNCE)
+
+        try:
+            session = await self._open_session(key, note)
+        except MountError as error:
+            self._note_failure(error)
+            raise
+        self._backoff.reset()
+        self._set_state(MountState("running", time.time()))
+        return session
+
+    def _note_failure(self, error: MountError) -> None:
+        self._backoff.note_failure()
+        log.warning("mount %s: %s", self.name, error.text)
+        self._set_state(MountState("failed", time.time(), error.code, error.sentence))
+
+    def _set_state(self, state: MountState) -> None:
+        before, self.state = self.state, state
+        if (before.status, before.error) != (state.status, state.error):
+            self._on_change(self)
+
+    async def _refresh(self, key: SessionKey, after: float) -> None:
+        if after:
+            await asyncio.sleep(after)
+        session = await self.get_session(key)
+        try:
+            lists = await fetch_lists(session)
+        except UpstreamRefusedError as error:
+            raise MountError("LIST_FAILED", f"it refused to list what it has: {error}") from None
+        if self.store.put(key.profile, lists):
+            await asyncio.to_thread(self.store.save)
+            self._on_change(self)

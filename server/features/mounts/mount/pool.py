@@ -1,0 +1,134 @@
+"""Keep the conversations of one mount: each is opened when it is needed, shared as `per` says, and ended when idle."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Awaitable, Callable
+
+import msgspec
+
+from toolgate.server.features.mounts.mount.profile import ClientProfile
+from toolgate.server.features.mounts.upstream.errors import MountError
+from toolgate.server.features.mounts.upstream.session import UpstreamSession
+
+IDLE = 600.0  # seconds without a call, after which a conversation is ended
+SWEEP = 30.0  # seconds between two looks for idle ones
+MAX_OF_PRINCIPAL = 32  # conversations; the one that was used longest ago ends
+
+
+class SessionKey(msgspec.Struct, frozen=True):
+    """Who shares a conversation: nobody whose key differs. `scopes`: a weaker token joins no stronger one's."""
+
+    principal: str
+    profile: ClientProfile
+    session: str = ""
+    scopes: frozenset[str] | None = None
+
+
+class HeldSession:
+    """One conversation, being opened or open."""
+
+    def __init__(self, opening: "asyncio.Task[UpstreamSession]") -> None:
+        self.opening = opening
+        self.used = time.monotonic()
+
+    @property
+    def session(self) -> UpstreamSession | None:
+        """The open conversation."""
+        if not self.opening.done() or self.opening.cancelled() or self.opening.exception() is not None:
+            return None
+        return self.opening.result()
+
+    @property
+    def is_usable(self) -> bool:
+        return not self.opening.done() or (self.session is not None and self.session.is_alive)
+
+
+class SessionPool:
+    """The conversations by their keys. `open_session(key)` opens one."""
+
+    def __init__(self, open_session: Callable[[SessionKey], Awaitable[UpstreamSession]]) -> None:
+        self._open = open_session
+        self._held: dict[SessionKey, HeldSession] = {}
+        self._endings: set[asyncio.Task[None]] = set()
+        self._sweeping: asyncio.Task[None] | None = None
+
+    @property
+    def running(self) -> list[UpstreamSession]:
+        """The open conversations."""
+        found = (held.session for held in self._held.values())
+        return [session for session in found if session is not None and session.is_alive]
+
+    async def get(self, key: SessionKey) -> UpstreamSession:
+        """Return the conversation, opened if there is none that lives. Raises MountError."""
+        held = self._held.get(key)
+        if held is None or not held.is_usable:
+            if held is not None:
+                self._end(self._held.pop(key))
+            held = self._start(key)
+        held.used = time.monotonic()
+        return await asyncio.shield(held.opening)
+
+    async def close(self) -> None:
+        """End all of them."""
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+        for held in self._held.values():
+            self._end(held)
+        self._held = {}
+        if self._endings:
+            await asyncio.wait(self._endings)
+
+    def _start(self, key: SessionKey) -> HeldSession:
+        self._make_room(key.principal)
+        opening = asyncio.get_running_loop().create_task(self._open_shielded(key))
+        opening.add_done_callback(_retrieve)
+        held = self._held[key] = HeldSession(opening)
+        if self._sweeping is None or self._sweeping.done():
+            self._sweeping = asyncio.get_running_loop().create_task(self._sweep())
+        return held
+
+    async def _open_shielded(self, key: SessionKey) -> UpstreamSession:
+        return await self._open(key)
+
+    def _make_room(self, principal: str) -> None:
+        own = [(held.used, key) for key, held in self._held.items() if key.principal == principal]
+        if len(own) < MAX_OF_PRINCIPAL:
+            return
+        idle = [(used, key) for used, key in own if self._is_idle(self._held[key])]
+        if not idle:
+            raise MountError("BACKING_OFF", f"{MAX_OF_PRINCIPAL} conversations with it are in use: wait for one")
+        _, oldest = min(idle, key=lambda row: row[0])
+        self._end(self._held.pop(oldest))
+
+    @staticmethod
+    def _is_idle(held: HeldSession) -> bool:
+        session = held.session
+        return session is not None and session.peer.is_idle
+
+    async def _sweep(self) -> None:
+        while self._held:
+            await asyncio.sleep(SWEEP)
+            until = time.monotonic() - IDLE
+            for key, held in list(self._held.items()):
+                is_over = held.used < until and self._is_idle(held)
+                if is_over or not held.is_usable:
+                    self._end(self._held.pop(key))
+
+    def _end(self, held: HeldSession) -> None:
+        task = asyncio.get_running_loop().create_task(_end_session(held))
+        self._endings.add(task)
+        task.add_done_callback(self._endings.discard)
+
+
+async def _end_session(held: HeldSession) -> None:
+    held.opening.cancel()
+    with contextlib.suppress(asyncio.CancelledError, Exception):
+        session = await held.opening
+        await session.close()
+
+
+def _retrieve(opening: "asyncio.Task[UpstreamSession]") -> None:
+    """Mark the error as retrieved: whoever waited for it may be gone."""
+    if not opening.cancelled():
+        opening.exception()

@@ -1,0 +1,45 @@
+"""Say what a client can do, as a mounted server is told: exactly that, and never more.
+
+A server of the sessions era is told once, so clients that can do different things never share a conversation.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from toolgate.server.protocol.request_meta import TASKS
+
+MIRRORED = ("elicitation", "roots", "sampling")
+MAX_EXTENSIONS = 8
+MAX_PROFILE = 4_096  # bytes; no client declares as much
+
+
+class ClientProfile(msgspec.Struct, frozen=True):
+    """What one kind of client can do. `key` is the same for the same capabilities."""
+
+    key: bytes
+    capabilities: Mapping[str, Any] = {}
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ClientProfile) and self.key == other.key
+
+
+def create_profile(declared: Mapping[str, Any]) -> ClientProfile:
+    """Return the profile of a client with these capabilities. A client that declares too much can do nothing."""
+    told = {name: declared[name] for name in MIRRORED if isinstance(declared.get(name), dict)}
+    if "roots" in told:
+        told["roots"] = {}  # their changes are not passed on
+    extensions = declared.get("extensions")
+    if isinstance(extensions, dict):
+        others = {name: extensions[name] for name in sorted(extensions)[:MAX_EXTENSIONS] if name != TASKS}
+        if others:
+            told["extensions"] = others
+    key = msgspec.json.encode(told, order="deterministic")
+    return ClientProfile(key, told) if len(key) <= MAX_PROFILE else NOTHING
+
+
+NOTHING = ClientProfile(b"{}")

@@ -1,0 +1,284 @@
+"""Carry one request of a client to a mounted server, and its questions back.
+
+Two eras meet here. A server of the sessions era asks while it works, and waits. A client of the stateless era is asked
+by the end of its request, and calls again: until then the request is parked. A server of the stateless era ends its
+own request in the same way, and is asked again with the answers.
+"""
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from toolgate.server.calls.client import InputRequired
+from toolgate.server.features.mounts.mount.mount import Mount
+from toolgate.server.features.mounts.mount.pool import SessionKey
+from toolgate.server.features.mounts.mount.profile import create_profile
+from toolgate.server.features.mounts.upstream.envelope import strip_meta
+from toolgate.server.features.mounts.upstream.errors import (
+    MountError,
+    UpstreamFault,
+    UpstreamRefusal,
+    UpstreamRefusedError,
+)
+from toolgate.server.features.mounts.upstream.peer import PROGRESS, Flight, MountNotice, Question
+from toolgate.server.features.mounts.upstream.session import UpstreamSession
+from toolgate.server.protocol.errors import RpcError
+from toolgate.tools.api.context.context import Context
+from toolgate.tools.api.errors import CannotAskError
+
+MAX_ROUNDS = 32  # of questions in one call of the stateless era
+PARKED_FOR = 600.0  # seconds that a request waits for its client to come back
+MAX_PARKED = 64  # of one principal
+FAILED = -32603  # the code of an answer to a question that the client did not give
+NEVER_RAN = frozenset(("SESSION_EXPIRED", "CONNECT_FAILED"))
+BROKEN = frozenset(("CONNECTION_LOST", "STDIO_EXITED", "STDIO_CLOSED", "TOO_LARGE", "BAD_MESSAGE"))
+
+Result = dict[str, Any]
+
+
+class ForwardedRequest:
+    """One request that is under way, and its question that is not answered yet."""
+
+    def __init__(self, session: UpstreamSession, flight: Flight, principal: str) -> None:
+        self.session = session
+        self.flight = flight
+        self.principal = principal
+        self.question: Question | None = None
+        self.asked = 0  # questions so far
+        self.ending: asyncio.TimerHandle | None = None
+
+    def cancel(self, reason: str) -> None:
+        self.session.peer.cancel(self.flight, reason)
+
+
+class RequestForwarder:
+    """Carries requests to one mount. `per` says who shares a conversation."""
+
+    def __init__(self, mount: Mount, per: str) -> None:
+        self._mount = mount
+        self._per = per
+        self._parked: dict[str, ForwardedRequest] = {}
+
+    async def forward(self, method: str, params: Mapping[str, Any], context: Context, *, is_repeatable: bool) -> Result:
+        """Return the mounted server's result, its members as they came. Raises MountError, RpcError, CannotAskError."""
+        meta = strip_meta(context.caller.meta)
+        sent = {**params, "_meta": meta} if meta else params
+        try:
+            async with self._mount.take_turn():
+                return _finish(await self._carry(method, sent, context, is_repeatable), context)
+        except UpstreamRefusedError as error:
+            raise _create_rpc_error(error.refusal) from None
+
+    def close(self) -> None:
+        """Give up what waits for its client."""
+        for request in self._parked.values():
+            _end_parked(request)
+        self._parked = {}
+
+    async def _carry(self, method: str, params: Mapping[str, Any], context: Context, is_repeatable: bool) -> Result:
+        id, is_new = await _name_call(context)
+        parked = None if is_new else self._unpark(id, context.principal)
+        if parked is not None:
+            return await self._follow_or_park(parked, context, id)
+
+        async def send(session: UpstreamSession) -> Result:
+            if session.info.is_modern:
+                return await self._ask_in_rounds(session, method, params, context)
+            if not is_new:
+                raise MountError("QUESTION_EXPIRED", "what asked this question is over: make the call again")
+            return await self._follow_or_park(await _start(session, method, params, context), context, id)
+
+        caller = context.caller
+        key = create_key(self._per, context.principal, caller.capabilities, caller.session, caller.scopes)
+        return await self._repeat(key, send, is_repeatable)
+
+    async def _repeat(
+        self, key: SessionKey, send: Callable[[UpstreamSession], Awaitable[Result]], is_repeatable: bool
+    ) -> Result:
+        """Send, and once more over a new conversation if the first one was over, and that can do no harm."""
+        is_first = True
+        while True:
+            session = await self._mount.get_session(key)
+            try:
+                return await send(session)
+            except MountError as error:
+                if is_first and (error.code in NEVER_RAN or (is_repeatable and error.code in BROKEN)):
+                    is_first = False
+                elif error.code in BROKEN and not is_repeatable:
+                    raise MountError("MAY_HAVE_RUN", f"{error.sentence}; the call may have run") from None
+                else:
+                    raise
+
+    async def _ask_in_rounds(
+        self, session: UpstreamSession, method: str, params: Mapping[str, Any], context: Context
+    ) -> Result:
+        """Return the result of a mounted server of the stateless era, which is asked again with the answers."""
+        given: dict[str, Any] = {}
+        for number in range(MAX_ROUNDS):
+
+            async def send(given: Mapping[str, Any] = given) -> Result:
+                request = await _start(session, method, {**params, **given}, context)
+                return await self._follow_or_cancel(request, context)
+
+            result = await (context.once(f"mounted-{number}", send) if context.knows("stateless") else send())
+            if _read(result, "resultType") != "input_required":
+                return result
+            requests = _read(result, "inputRequests") or {}
+            keys = {f"mounted-{number}-{key}": key for key in requests}
+            answers = await context.ask({name: requests[key] for name, key in keys.items()}) if keys else {}
+            given = {"inputResponses": {keys[name]: answer for name, answer in answers.items()}}
+            if "requestState" in result:
+                given["requestState"] = _read(result, "requestState")
+        raise MountError("BAD_MESSAGE", f"it asked more than {MAX_ROUNDS} times in one call")
+
+    async def _follow_or_park(self, request: ForwardedRequest, context: Context, id: str) -> Result:
+        """Return the result. If the client has to be asked by the end of its request, keep ours until it is back."""
+        try:
+            return await self._follow_or_cancel(request, context)
+        except InputRequired:
+            self._park(id, request)
+            raise
+
+    async def _follow_or_cancel(self, request: ForwardedRequest, context: Context) -> Result:
+        try:
+            return await _follow(request, context, self._mount.config.timeout)
+        except InputRequired:
+            raise
+        except TimeoutError:
+            request.cancel("it took too long")
+            raise MountError("CALL_TIMEOUT", f"no answer within {self._mount.config.timeout:g} s") from None
+        except BaseException:
+            request.cancel("no longer needed")
+            raise
+
+    def _park(self, id: str, request: ForwardedRequest) -> None:
+        own = [name for name, parked in self._parked.items() if parked.principal == request.principal]
+        if len(own) >= MAX_PARKED:
+            _end_parked(self._parked.pop(own[0]))
+        self._parked[id] = request
+        request.ending = asyncio.get_running_loop().call_later(PARKED_FOR, self._expire, id)
+
+    def _unpark(self, id: str, principal: str) -> ForwardedRequest | None:
+        request = self._parked.get(id)
+        if request is None or request.principal != principal:
+            return None
+        del self._parked[id]
+        if request.ending is not None:
+            request.ending.cancel()
+        return request
+
+    def _expire(self, id: str) -> None:
+        _end_parked(self._parked.pop(id))
+
+
+def create_key(
+    per: str, principal: str, capabilities: Mapping[str, Any], session: str, scopes: frozenset[str] | None
+) -> SessionKey:
+    """Return the key of the conversation that this caller shares with those that `per` names."""
+    profile = create_profile(capabilities)
+    if per == "all":
+        return SessionKey("", profile)
+    return SessionKey(principal, profile, session if per == "session" else "", scopes)
+
+
+async def _name_call(context: Context) -> tuple[str, bool]:
+    """Return a name that the client's later tries of this call have, too, and whether this is the first."""
+    is_new = not context.knows("stateless")
+    if is_new:
+        return "", True
+
+    async def create() -> str:
+        nonlocal is_new
+        is_new = True
+        return os.urandom(16).hex()
+
+    name = await context.once("mounted-call", create)
+    return name, is_new
+
+
+async def _start(
+    session: UpstreamSession, method: str, params: Mapping[str, Any], context: Context
+) -> ForwardedRequest:
+    flight = Flight(session.can_ask)
+    await session.start(method, params, flight, with_progress=context.wants_progress)
+    return ForwardedRequest(session, flight, context.principal)
+
+
+async def _follow(request: ForwardedRequest, context: Context, seconds: float) -> Result:
+    """Wait for the result, pass notices on, and have questions answered. The time a person takes does not count. Raises
+    TimeoutError, InputRequired, and what the mounted server answers in place of a result."""
+    loop = asyncio.get_running_loop()
+    while True:
+        if request.question is not None:
+            await _have_answered(request, request.question, context)
+        async with asyncio.timeout(seconds) as limit:
+            event = await request.flight.events.get()
+            while isinstance(event, MountNotice):
+                await _pass_on(event, context)
+                limit.reschedule(loop.time() + seconds)
+                event = await request.flight.events.get()
+        if isinstance(event, (UpstreamFault, UpstreamRefusal)):
+            raise event.create_error()
+        if isinstance(event, dict):
+            return event
+        request.question = event
+        request.asked += 1
+
+
+async def _have_answered(request: ForwardedRequest, question: Question, context: Context) -> None:
+    """Ask the client, and tell the mounted server. Raises InputRequired: the client is to call again."""
+    key = f"mounted-question-{request.asked}"
+    peer = request.session.peer
+    try:
+        answers = await context.ask({key: {"method": question.method, "params": question.params}})
+    except CannotAskError as error:
+        request.question = None
+        await peer.refuse(question.id, FAILED, error.text)
+    else:
+        request.question = None
+        await peer.answer(question, answers[key])
+
+
+async def _pass_on(notice: MountNotice, context: Context) -> None:
+    params = notice.params
+    if notice.method == PROGRESS:
+        progress, total, message = params.get("progress"), params.get("total"), params.get("message")
+        if isinstance(progress, (int, float)):
+            known = total if isinstance(total, (int, float)) else None
+            await context.progress(progress, known, message if isinstance(message, str) else None)
+        return
+    with contextlib.suppress(ValueError):  # a level that is none
+        logger = params.get("logger")
+        await context.log(str(params.get("level")), params.get("data"), logger if isinstance(logger, str) else None)
+
+
+def _end_parked(request: ForwardedRequest) -> None:
+    if request.ending is not None:
+        request.ending.cancel()
+    request.cancel("the client did not come back")
+
+
+def _read(result: Mapping[str, Any], name: str) -> Any:
+    """Return a member of a result, which may be raw."""
+    value = result.get(name)
+    return msgspec.json.decode(value) if isinstance(value, msgspec.Raw) else value
+
+
+def _finish(result: Result, context: Context) -> Result:
+    """Return the result as the client's revision has it: what names the mounted server is ours to say."""
+    if not context.knows("result_types"):
+        return {name: value for name, value in result.items() if name != "resultType"}
+    if "_meta" in result:
+        return {**result, "_meta": _read(result, "_meta")}  # the server adds its own
+    return result
+
+
+def _create_rpc_error(refusal: UpstreamRefusal) -> RpcError:
+    """Return the error as the mounted server said it."""
+    error = RpcError(refusal.message, refusal.data)
+    error.code = refusal.code
+    return error

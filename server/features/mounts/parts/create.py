@@ -1,0 +1,144 @@
+"""Make parts of what a mounted server lists. An item that can't be shown is left out, and the log says so once."""
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from toolgate.server.features.mounts.config.mount_config import MountConfig
+from toolgate.server.features.mounts.mount.lists import MountLists
+from toolgate.server.features.mounts.mount.requests import RequestForwarder
+from toolgate.server.features.mounts.parts.relays import ORIGINAL, PromptRelay, ResourceRelay, ToolRelay
+from toolgate.server.policy.name_patterns import is_chosen
+from toolgate.tools.api.function import Function
+from toolgate.tools.api.prompt import Prompt
+from toolgate.tools.api.registry import Part
+from toolgate.tools.api.resource import Resource
+from toolgate.tools.api.text.uris import check_uri
+from toolgate.tools.api.tool import Tool, ToolAnnotations
+
+MAX_URI = 8_192
+Name = Callable[[str, str], str]  # kind and original name → the name that is shown
+
+log = logging.getLogger("toolgate.mounts")
+
+
+class PartMaker:
+    """Makes the parts of one mount."""
+
+    def __init__(self, config: MountConfig, forwarder: RequestForwarder) -> None:
+        self._config = config
+        self._forwarder = forwarder
+        self._function = Function(_never_called, f"mount {config.name}")
+        self._told: set[str] = set()
+
+    def create_parts(self, lists: MountLists, name: Name) -> Iterator[Part]:
+        """Yield the parts of what is listed and served. `name(kind, original)` returns what an item is called here."""
+        yield from self._create_all(lists.tools, "name", lambda item: self._create_tool(item, name))
+        yield from self._create_all(lists.prompts, "name", lambda item: self._create_prompt(item, name))
+        yield from self._create_all(lists.resources, "uri", self._create_resource)
+        yield from self._create_all(lists.templates, "uriTemplate", self._create_resource)
+
+    def list_names(self, lists: MountLists) -> Iterator[tuple[str, str]]:
+        """Yield the kind and the original name of each tool and prompt that is served."""
+        for kind, items in (("tools", lists.tools), ("prompts", lists.prompts)):
+            for item in items:
+                original = item.get("name")
+                if isinstance(original, str) and original and self._serves(original):
+                    yield kind, original
+
+    def _create_all(
+        self, items: list[dict[str, Any]], named: str, create: Callable[[dict[str, Any]], Part]
+    ) -> Iterator[Part]:
+        seen: set[str] = set()
+        for item in items:
+            original = item.get(named)
+            if not isinstance(original, str) or not original or original in seen:
+                self._leave_out(original, "has no name of its own")
+                continue
+            seen.add(original)
+            if not self._serves(original):
+                continue
+            try:
+                part = create(item)
+            except (TypeError, ValueError) as error:
+                self._leave_out(original, f"can't be shown: {error}")
+            else:
+                yield part
+
+    def _create_tool(self, item: dict[str, Any], name: Name) -> Tool:
+        schema = item.get("inputSchema")
+        if not isinstance(schema, dict):
+            raise TypeError("its input schema is no object")
+        original = item["name"]
+        shown = name("tools", original)
+        return Tool(
+            self._function,
+            **self._describe(shown, item),
+            relay=ToolRelay(self._forwarder, original, _rename(item, shown)),
+            annotations=self._judge(original),
+            raw_input=schema,
+            mount=self._config.name,
+        )
+
+    def _create_prompt(self, item: dict[str, Any], name: Name) -> Prompt:
+        original = item["name"]
+        shown = name("prompts", original)
+        relay = PromptRelay(self._forwarder, original, _rename(item, shown))
+        return Prompt(self._function, **self._describe(shown, item), relay=relay)
+
+    def _create_resource(self, item: dict[str, Any]) -> Resource:
+        uri = item.get("uri") or item["uriTemplate"]
+        if len(uri) > MAX_URI:
+            raise ValueError("its URI is too long")
+        relay = ResourceRelay(self._forwarder, uri, item)
+        kind = item.get("mimeType")
+        part = Resource(
+            self._function,
+            **self._describe(_word(item.get("name")) or uri, item),
+            relay=relay,
+            uri=uri,
+            mime_type=kind if isinstance(kind, str) else None,
+        )
+        if part.is_template != ("uriTemplate" in item):
+            raise ValueError("its URI has the form of the other kind")
+        if part.is_template:
+            _ = part.template
+        else:
+            check_uri(uri)
+        return part
+
+    def _describe(self, shown: str, item: Mapping[str, Any]) -> dict[str, Any]:
+        title, description = _word(item.get("title")), _word(item.get("description"))
+        return {"name": shown, "title": title or shown, "description": description, "scope": self._config.scope}
+
+    def _judge(self, original: str) -> ToolAnnotations:
+        """Return what the operator says of a tool: what it claims of itself opens nothing."""
+        is_harmless = bool(self._config.read_only) and is_chosen(original, self._config.read_only)
+        return ToolAnnotations(
+            read_only=is_harmless, destructive=not is_harmless, idempotent=is_harmless, open_world=True
+        )
+
+    def _serves(self, original: str) -> bool:
+        return is_chosen(original, self._config.tools)
+
+    def _leave_out(self, original: object, why: str) -> None:
+        told = f"{str(original)[:100]!r} of mount {self._config.name} {why}: it is left out"
+        if told not in self._told:
+            self._told.add(told)
+            log.warning("%s", told)
+
+
+def _rename(item: Mapping[str, Any], shown: str) -> dict[str, Any]:
+    """Return the item under the name that is shown; its own stands in its `_meta`."""
+    if item["name"] == shown:
+        return {**item}
+    meta = item.get("_meta")
+    return {**item, "name": shown, "_meta": {**(meta if isinstance(meta, dict) else {}), ORIGINAL: item["name"]}}
+
+
+def _word(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+async def _never_called() -> None:
+    raise AssertionError("a part of a mounted server was called here")

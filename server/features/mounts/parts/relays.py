@@ -1,0 +1,71 @@
+"""Ask a mounted server for what a part of it does."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from toolgate.server.features.mounts.mount.requests import RequestForwarder
+from toolgate.tools.api.context.context import Context
+
+ORIGINAL = "toolgate/original"  # the `_meta` with the name at the mounted server
+COMPLETE = "completion/complete"
+
+
+class MountedRelay:
+    """The way to one part: `original` names it at its mount, by the member `names`. `wire` is how it is listed here."""
+
+    method = ""
+    names = "name"
+
+    def __init__(self, forwarder: RequestForwarder, original: str, wire: Mapping[str, Any]) -> None:
+        self._forwarder = forwarder
+        self.original = original
+        self.wire = wire
+
+    @property
+    def is_repeatable(self) -> bool:
+        """Whether the request may be sent again if its answer was lost."""
+        return True
+
+    async def ask(self, params: Mapping[str, Any], context: Context) -> Mapping[str, Any]:
+        sent = {self.names: self.original, **params}
+        return await self._forwarder.forward(self.method, sent, context, is_repeatable=self.is_repeatable)
+
+    async def complete(self, params: Mapping[str, Any], context: Context) -> Mapping[str, Any]:
+        """Return the mounted server's suggestions."""
+        others = {name: params[name] for name in ("argument", "context") if name in params}
+        sent = {"ref": self._reference(), **others}
+        return await self._forwarder.forward(COMPLETE, sent, context, is_repeatable=True)
+
+    def _reference(self) -> dict[str, str]:
+        return {"type": "ref/prompt", "name": self.original}
+
+
+class ToolRelay(MountedRelay):
+    """A tool. The mounted server's own hints say whether a call may be repeated."""
+
+    method = "tools/call"
+
+    @property
+    def is_repeatable(self) -> bool:
+        hints = self.wire.get("annotations")
+        return isinstance(hints, dict) and (hints.get("readOnlyHint") is True or hints.get("idempotentHint") is True)
+
+    async def ask(self, params: Mapping[str, Any], context: Context) -> Mapping[str, Any]:
+        return await super().ask({"arguments": params}, context)
+
+
+class PromptRelay(MountedRelay):
+    method = "prompts/get"
+
+    async def ask(self, params: Mapping[str, Any], context: Context) -> Mapping[str, Any]:
+        return await super().ask({"arguments": params} if params else {}, context)
+
+
+class ResourceRelay(MountedRelay):
+    """A resource, or a template: then the request brings the URI."""
+
+    method = "resources/read"
+    names = "uri"
+
+    def _reference(self) -> dict[str, str]:
+        return {"type": "ref/resource", "uri": self.original}

@@ -1,0 +1,118 @@
+"""Show each client what the mounted servers list for one that can do what it can."""
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from weakref import WeakKeyDictionary
+
+import msgspec
+
+from toolgate.server.features.mounts.mount.mount import Mount
+from toolgate.server.features.mounts.mount.pool import SessionKey
+from toolgate.server.features.mounts.mount.profile import ClientProfile, create_profile
+from toolgate.server.features.mounts.mount.requests import RequestForwarder, create_key
+from toolgate.server.features.mounts.names import MountNames, choose_names
+from toolgate.server.features.mounts.parts.create import PartMaker
+from toolgate.server.protocol.session import Session
+from toolgate.tools.api.registry import Part, Registry
+
+PATIENCE = 1.5  # seconds that a first list may wait for mounts that are not known yet
+MAX_INSTRUCTIONS = 16_384  # characters of all mounts together
+MAX_OF_MOUNT = 4_096
+
+Names = Mapping[tuple[str, str, str], str]  # mount, kind and original name → the name that is shown
+
+
+class ServedMount(msgspec.Struct, frozen=True):
+    """One mount, with what carries its requests and makes its parts. `per`: who shares a conversation."""
+
+    mount: Mount
+    forwarder: RequestForwarder
+    maker: PartMaker
+    per: str
+
+    def list_originals(self, kind: str) -> dict[str, None]:
+        """Return the names of all tools or prompts that some client is shown, each once."""
+        lists = self.mount.store.all.values()
+        return {name: None for each in lists for listed, name in self.maker.list_names(each) if listed == kind}
+
+
+class MountViews:
+    """What each client is shown of the mounts, which `list_mounts()` returns."""
+
+    def __init__(self, list_mounts: Callable[[], Sequence[ServedMount]]) -> None:
+        self._list_mounts = list_mounts
+        self._waited: dict[tuple[str, ClientProfile], asyncio.Task[None]] = {}
+        self._names: Names = {}
+        self._views: WeakKeyDictionary[Registry, dict[ClientProfile, Registry]] = WeakKeyDictionary()
+
+    def list_parts(self, registry: Registry) -> list[Part]:
+        """Return all parts that some client is shown, beside those of the registry. The names follow from these."""
+        self._names = self._choose_names(registry)
+        found: dict[tuple[str, str], Part] = {(part.kind, part.key): part for part in registry.parts}
+        taken = set(found)
+        for served in self._list_mounts():
+            for lists in reversed(list(served.mount.store.all.values())):
+                for part in served.maker.create_parts(lists, self._name_parts_of(served)):
+                    found.setdefault((part.kind, part.key), part)
+        return [part for key, part in found.items() if key not in taken]
+
+    async def prepare(self, session: Session) -> None:
+        """Wait a moment for mounts of which nothing is known, the first time that it is asked for."""
+        profile = create_profile(session.capabilities)
+        waiting: list[asyncio.Task[None]] = []
+        for served in self._list_mounts():
+            key = (served.mount.name, profile)
+            if served.mount.find_lists(profile) is None and key not in self._waited:
+                waiting.append(served.mount.refresh(find_key(served.per, session)))
+                self._waited[key] = waiting[-1]
+        if waiting:
+            await asyncio.wait(waiting, timeout=PATIENCE)
+
+    def view(self, session: Session, registry: Registry) -> Registry:
+        profile = create_profile(session.capabilities)
+        views = self._views.setdefault(registry, {})
+        found = views.get(profile)
+        if found is None:
+            found = views[profile] = Registry(self._list_view(profile, registry))
+        return found
+
+    def instructions(self, session: Session) -> str:
+        profile = create_profile(session.capabilities)
+        told = list[str]()
+        for served in self._list_mounts():
+            lists = served.mount.find_lists(profile)
+            if lists is not None and lists.instructions:
+                told.append(f"# {served.mount.name}\n{lists.instructions[:MAX_OF_MOUNT]}")
+        return "\n\n".join(told)[:MAX_INSTRUCTIONS]
+
+    def _list_view(self, profile: ClientProfile, registry: Registry) -> Iterator[Part]:
+        shown: set[tuple[str, str]] = set()
+        for part in registry.parts:
+            if part.relay is None:
+                shown.add((part.kind, part.key))
+                yield part
+        for served in self._list_mounts():
+            lists = served.mount.find_lists(profile)
+            for part in served.maker.create_parts(lists, self._name_parts_of(served)) if lists is not None else ():
+                if (part.kind, part.key) not in shown:
+                    shown.add((part.kind, part.key))
+                    yield part
+
+    def _choose_names(self, registry: Registry) -> Names:
+        names: dict[tuple[str, str, str], str] = {}
+        for kind, taken in (("tools", registry.tools), ("prompts", registry.prompts)):
+            wanted = [
+                MountNames(served.mount.name, served.mount.config.prefix, list(served.list_originals(kind)))
+                for served in self._list_mounts()
+            ]
+            for (mount, original), shown in choose_names(wanted, taken).items():
+                names[mount, kind, original] = shown
+        return names
+
+    def _name_parts_of(self, served: ServedMount) -> Callable[[str, str], str]:
+        return lambda kind, original: self._names[served.mount.name, kind, original]
+
+
+def find_key(per: str, session: Session) -> SessionKey:
+    """Return the key of the conversation for a session of ours."""
+    return create_key(per, session.principal, session.capabilities, session.place.key, session.scopes)

@@ -1,0 +1,93 @@
+"""Open a conversation with a mounted server, over what its mount names."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from toolgate.server.features.mounts.config.mount_config import MountConfig
+from toolgate.server.features.mounts.upstream.errors import MountError
+from toolgate.server.features.mounts.upstream.handshake import shake_hands
+from toolgate.server.features.mounts.upstream.http import HttpWire
+from toolgate.server.features.mounts.upstream.http_client import HttpClient
+from toolgate.server.features.mounts.upstream.peer import UpstreamPeer
+from toolgate.server.features.mounts.upstream.program import Program, ProgramWire
+from toolgate.server.features.mounts.upstream.session import UpstreamSession
+from toolgate.server.features.mounts.upstream.sse import SseWire
+
+OPEN_TIMEOUT = 60.0  # seconds for the first answer: a program may have to be loaded
+
+OnNotice = Callable[[str, dict[str, Any]], None]
+StartProgram = Callable[[], Awaitable[Program]]
+
+
+async def open_program(
+    mount: MountConfig, start: StartProgram, capabilities: Mapping[str, Any], on_notice: OnNotice
+) -> UpstreamSession:
+    """Start the mount's command with `start`, and return the conversation with it. Raises MountError."""
+    try:
+        return await _talk_to_program(mount, start, capabilities, on_notice, mount.protocol)
+    except MountError as error:
+        if mount.protocol != "auto" or error.code != "STDIO_EXITED_BEFORE_INITIALIZE":
+            raise
+        # some end at the first request that they don't know
+        return await _talk_to_program(mount, start, capabilities, on_notice, "legacy")
+
+
+async def _talk_to_program(
+    mount: MountConfig, start: StartProgram, capabilities: Mapping[str, Any], on_notice: OnNotice, protocol: Any
+) -> UpstreamSession:
+    peer = UpstreamPeer(on_notice)
+    peer.wire = ProgramWire(await start(), peer)
+    try:
+        return await shake_hands(peer, protocol, capabilities, OPEN_TIMEOUT)
+    except MountError as error:
+        await peer.wire.close()
+        if error.code in ("STDIO_EXITED", "STDIO_CLOSED"):
+            raise MountError("STDIO_EXITED_BEFORE_INITIALIZE", error.sentence) from None
+        raise
+    except BaseException:
+        await peer.wire.close()
+        raise
+
+
+async def open_url(
+    mount: MountConfig, client: HttpClient, capabilities: Mapping[str, Any], on_notice: OnNotice
+) -> UpstreamSession:
+    """Return a conversation with the server at the mount's URL. Raises MountError."""
+    if not mount.is_sse:
+        try:
+            return await _talk_over_http(mount, client, capabilities, on_notice)
+        except MountError as error:
+            if error.code not in ("HTTP_STATUS", "NOT_MCP") or mount.protocol == "modern":
+                raise
+            fault = error.fault
+        try:
+            return await _talk_over_sse(mount, capabilities, on_notice)
+        except MountError:
+            raise fault.create_error() from None
+    return await _talk_over_sse(mount, capabilities, on_notice)
+
+
+async def _talk_over_http(
+    mount: MountConfig, client: HttpClient, capabilities: Mapping[str, Any], on_notice: OnNotice
+) -> UpstreamSession:
+    peer = UpstreamPeer(on_notice)
+    peer.wire = wire = HttpWire(client, peer)
+    try:
+        session = await shake_hands(peer, mount.protocol, capabilities, OPEN_TIMEOUT)
+    except BaseException:
+        await wire.close()
+        raise
+    if not session.info.is_modern:
+        wire.listen()
+    return session
+
+
+async def _talk_over_sse(mount: MountConfig, capabilities: Mapping[str, Any], on_notice: OnNotice) -> UpstreamSession:
+    peer = UpstreamPeer(on_notice)
+    peer.wire = wire = SseWire(mount.url, mount.headers, peer)
+    try:
+        await wire.open()
+        return await shake_hands(peer, "legacy", capabilities, OPEN_TIMEOUT)
+    except BaseException:
+        await wire.close()
+        raise

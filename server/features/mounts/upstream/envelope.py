@@ -1,0 +1,30 @@
+"""Write what every request of the stateless era repeats: its `_meta`, and over HTTP its headers.
+
+Source: MCP 2026-07-28 basic, "_meta"; basic/transports.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from toolgate.server import VERSION as TOOLGATE_VERSION
+from toolgate.server.protocol.header_values import encode_header
+from toolgate.server.protocol.request_meta import CAPABILITIES, CLIENT, LOG_LEVEL, VERSION
+
+IDENTITY = {"name": "toolgate", "title": "Toolgate", "version": TOOLGATE_VERSION}
+CONNECTION_OWNED = frozenset((VERSION, CLIENT, CAPABILITIES, LOG_LEVEL, "progressToken"))
+
+
+def create_envelope(revision: str, capabilities: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the `_meta` of a request."""
+    return {VERSION: revision, CAPABILITIES: capabilities, CLIENT: IDENTITY}
+
+
+def list_headers(method: str, params: Mapping[str, Any]) -> dict[str, str]:
+    """Return the headers that repeat a request."""
+    name = params.get("name") or params.get("uri") or params.get("taskId")
+    return {"Mcp-Method": method, **({"Mcp-Name": encode_header(name)} if isinstance(name, str) else {})}
+
+
+def strip_meta(meta: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a client's `_meta` without what belongs to its connection with us."""
+    return {name: value for name, value in meta.items() if name not in CONNECTION_OWNED}

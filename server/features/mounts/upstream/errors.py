@@ -1,0 +1,77 @@
+"""Name what can go wrong with a mounted server: a code, which docs/gateway.md explains, and a sentence."""
+
+from typing import Any
+
+import msgspec
+
+from toolgate.tools.api.errors import ToolError
+
+CODES = (
+    "COMMAND_NOT_FOUND",
+    "NEEDS_STDIO",
+    "STDIO_EXITED_BEFORE_INITIALIZE",
+    "STDIO_EXITED",
+    "STDIO_CLOSED",
+    "CONNECT_FAILED",
+    "CONNECTION_LOST",
+    "HTTP_STATUS",
+    "NOT_MCP",
+    "SIGN_IN_REQUIRED",
+    "REDIRECTED",
+    "INITIALIZE_TIMEOUT",
+    "INITIALIZE_REFUSED",
+    "LIST_FAILED",
+    "CALL_TIMEOUT",
+    "MAY_HAVE_RUN",
+    "TOO_LARGE",
+    "BAD_MESSAGE",
+    "BACKING_OFF",
+    "CANNOT_ANSWER",
+    "UNANSWERED",
+    "QUESTION_EXPIRED",
+    "SESSION_EXPIRED",
+)
+
+
+class MountError(ToolError):
+    """A mounted server failed. `code` is one of CODES; `sentence` says what happened and what helps."""
+
+    def __init__(self, code: str, sentence: str) -> None:
+        assert code in CODES
+        super().__init__(f"{code}: {sentence}")
+        self.code = code
+        self.sentence = sentence
+
+    @property
+    def fault(self) -> "UpstreamFault":
+        """What can be kept of the error: its traceback holds the arguments of a call."""
+        return UpstreamFault(self.code, self.sentence)
+
+
+class UpstreamFault(msgspec.Struct, frozen=True):
+    """Why a mounted server fails, to be raised whenever somebody asks for it."""
+
+    code: str
+    sentence: str
+
+    def create_error(self) -> MountError:
+        return MountError(self.code, self.sentence)
+
+
+class UpstreamRefusal(msgspec.Struct, frozen=True):
+    """An error of JSON-RPC, as the mounted server wrote it."""
+
+    code: int
+    message: str
+    data: Any = None
+
+    def create_error(self) -> "UpstreamRefusedError":
+        return UpstreamRefusedError(self)
+
+
+class UpstreamRefusedError(Exception):
+    """The mounted server answered a request with an error of JSON-RPC."""
+
+    def __init__(self, refusal: UpstreamRefusal) -> None:
+        super().__init__(refusal.message)
+        self.refusal = refusal

@@ -1,0 +1,90 @@
+"""Find the era of a mounted server, and open a conversation in it.
+
+Only `server/discover` tells the era: a server of the sessions era refuses it, and may answer lists all the same.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from toolgate.server.features.mounts.config.mount_config import Era
+from toolgate.server.features.mounts.upstream import messages
+from toolgate.server.features.mounts.upstream.envelope import IDENTITY, create_envelope, list_headers
+from toolgate.server.features.mounts.upstream.errors import MountError, UpstreamRefusedError
+from toolgate.server.features.mounts.upstream.messages import MAX_SHOWN, Members
+from toolgate.server.features.mounts.upstream.peer import UpstreamPeer
+from toolgate.server.features.mounts.upstream.session import UpstreamInfo, UpstreamSession
+from toolgate.server.protocol.request_meta import SERVER
+from toolgate.server.protocol.revisions import NEWEST_WITH_SESSION, STATELESS, WITH_SESSION
+
+NEWEST = next(iter(STATELESS))
+DISCOVER = "server/discover"
+DISCOVER_TIMEOUT = 10.0  # seconds; few servers ignore what they don't know
+MAX_INSTRUCTIONS = 32_768  # characters that are kept
+
+
+async def shake_hands(
+    peer: UpstreamPeer, protocol: Era, capabilities: Mapping[str, Any], timeout: float
+) -> UpstreamSession:
+    """Return a conversation that is open. `timeout` is in seconds. Raises MountError."""
+    if protocol != "legacy":
+        within = timeout if protocol == "modern" else min(timeout, DISCOVER_TIMEOUT)
+        info = await _discover(peer, capabilities, within)
+        if info is not None:
+            return UpstreamSession(peer, info, capabilities)
+        if protocol == "modern":
+            raise MountError("INITIALIZE_REFUSED", f"it does not speak {NEWEST}")
+    return UpstreamSession(peer, await _initialize(peer, capabilities, timeout), capabilities)
+
+
+async def _discover(peer: UpstreamPeer, capabilities: Mapping[str, Any], timeout: float) -> UpstreamInfo | None:
+    """Return what a server of the stateless era says, or None for one of the sessions era."""
+    params = {"_meta": create_envelope(NEWEST, capabilities)}
+    peer.revision = NEWEST
+    try:
+        told = await peer.request(DISCOVER, params, timeout, list_headers(DISCOVER, params))
+    except (UpstreamRefusedError, TimeoutError):
+        return None
+    except MountError as error:
+        if error.code not in ("HTTP_STATUS", "NOT_MCP"):
+            raise
+        return None
+    versions = messages.read_value(told.get("supportedVersions", msgspec.UNSET))
+    if not isinstance(versions, list) or NEWEST not in versions:
+        return None
+    return _read_info(told, NEWEST, is_modern=True)
+
+
+async def _initialize(peer: UpstreamPeer, capabilities: Mapping[str, Any], timeout: float) -> UpstreamInfo:
+    peer.revision = ""  # no header before the answer
+    params = {
+        "protocolVersion": NEWEST_WITH_SESSION.name,
+        "capabilities": capabilities,
+        "clientInfo": IDENTITY,
+    }
+    try:
+        told = await peer.request("initialize", params, timeout)
+    except UpstreamRefusedError as error:
+        raise MountError("INITIALIZE_REFUSED", f"it refused to begin: {error}") from None
+    except TimeoutError:
+        raise MountError("INITIALIZE_TIMEOUT", f"no answer to initialize within {timeout:g} s") from None
+    revision = messages.read_value(told.get("protocolVersion", msgspec.UNSET))
+    if revision not in WITH_SESSION:
+        raise MountError("INITIALIZE_REFUSED", f"it speaks {str(revision)[:MAX_SHOWN]!r}, which is not known here")
+    peer.revision = revision
+    await peer.notify("notifications/initialized")
+    return _read_info(told, revision, is_modern=False)
+
+
+def _read_info(told: Members, revision: str, *, is_modern: bool) -> UpstreamInfo:
+    instructions = messages.read_value(told.get("instructions", msgspec.UNSET))
+    meta = messages.read_object(told.get("_meta", msgspec.UNSET))
+    server = messages.read_object(told.get("serverInfo", msgspec.UNSET)) or meta.get(SERVER)
+    return UpstreamInfo(
+        revision=revision,
+        is_modern=is_modern,
+        capabilities=messages.read_object(told.get("capabilities", msgspec.UNSET)),
+        server=server if isinstance(server, dict) else {},
+        instructions=instructions[:MAX_INSTRUCTIONS] if isinstance(instructions, str) else "",
+    )

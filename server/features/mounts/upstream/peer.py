@@ -1,0 +1,262 @@
+"""Send requests to a mounted server, and sort what comes back: answers, progress, questions and notices.
+
+A request has an id and a progress token of its own: those of our clients never leave. What a wire can say of a message
+is the request that it came for; over pipes it can't.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+import msgspec
+
+from toolgate.server.features.mounts.upstream import messages
+from toolgate.server.features.mounts.upstream.errors import MountError, UpstreamFault, UpstreamRefusal
+from toolgate.server.features.mounts.upstream.messages import Members, UpstreamMessage
+from toolgate.server.protocol.message_ids import find_id
+
+METHOD_NOT_FOUND = -32601
+CANCELLED = "notifications/cancelled"
+PROGRESS = "notifications/progress"
+LOG = "notifications/message"
+MAX_NOTICES = 256  # of one request that wait: a flood costs no more
+MAX_RUBBISH = 1_000  # messages that can't be read, of one conversation: it is ended then
+
+log = logging.getLogger("toolgate.mounts")
+
+
+class Question(msgspec.Struct, frozen=True):
+    """A request of the mounted server to a client: "elicitation/create", "sampling/createMessage" or "roots/list"."""
+
+    id: Any
+    method: str
+    params: dict[str, Any]
+
+
+class MountNotice(msgspec.Struct, frozen=True):
+    """What the mounted server tells of a request meanwhile: progress, or a line of its log."""
+
+    method: str
+    params: dict[str, Any]
+
+
+class Flight:
+    """One request under way. `events` brings notices and questions, and last its result or an error. `can_ask` names
+    the methods of questions that its client can answer."""
+
+    def __init__(self, can_ask: frozenset[str] = frozenset()) -> None:
+        self.id = 0
+        self.can_ask = can_ask
+        self.is_over = False
+        self.events: asyncio.Queue[MountNotice | Question | Members | UpstreamFault | UpstreamRefusal] = asyncio.Queue()
+
+    def note(self, notice: MountNotice) -> None:
+        """Take a notice, unless too many wait."""
+        if self.events.qsize() < MAX_NOTICES:
+            self.events.put_nowait(notice)
+
+    def end(self, event: Members | UpstreamFault | UpstreamRefusal) -> None:
+        if not self.is_over:
+            self.is_over = True
+            self.events.put_nowait(event)
+
+
+class Wire(Protocol):
+    """The way to a mounted server. It passes what comes to `UpstreamPeer.receive`, and says when it has broken."""
+
+    async def send(self, message: bytes, flight: Flight | None = None, headers: Mapping[str, str] = {}) -> None:
+        """Send a message. `flight`: the request that it is; `headers` are for HTTP. Raises MountError."""
+        ...
+
+    def abandon(self, flight: Flight) -> bool:
+        """Stop waiting for an answer; return whether that alone tells the mounted server."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class UpstreamPeer:
+    """One conversation with a mounted server. `on_notice(method, params)` gets its other notifications."""
+
+    def __init__(self, on_notice: Callable[[str, dict[str, Any]], None]) -> None:
+        self.wire: Wire | None = None
+        self.revision = ""  # what is spoken, once it is known
+        self.failure: UpstreamFault | None = None  # why no more answers come
+        self.rubbish = 0  # messages that could not be read
+        self._on_notice = on_notice
+        self._last_id = 0
+        self._flights: dict[int, Flight] = {}
+        self._asked: dict[bytes, Flight] = {}  # by the id of the mount's request
+        self._replies: set[asyncio.Task[None]] = set()
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._flights
+
+    async def send(
+        self,
+        method: str,
+        params: Mapping[str, Any],
+        flight: Flight,
+        headers: Mapping[str, str] = {},
+        with_progress: bool = False,
+    ) -> None:
+        """Send a request; `flight` brings what comes of it. Raises MountError."""
+        if self.failure is not None:  # nothing is sent
+            raise MountError("SESSION_EXPIRED", self.failure.sentence)
+        assert self.wire is not None
+        self._last_id += 1
+        flight.id = self._last_id
+        if with_progress:
+            params = {**params, "_meta": {**params.get("_meta", {}), "progressToken": flight.id}}
+        self._flights[flight.id] = flight
+        try:
+            await self.wire.send(messages.encode_request(flight.id, method, params), flight, headers)
+        except BaseException:
+            self._forget(flight)
+            raise
+
+    async def request(
+        self, method: str, params: Mapping[str, Any], timeout: float, headers: Mapping[str, str] = {}
+    ) -> Members:
+        """Return the result of a request that asks nothing. Raises MountError, UpstreamRefusedError, TimeoutError."""
+        flight = Flight()
+        try:
+            async with asyncio.timeout(timeout):
+                await self.send(method, params, flight, headers)
+                event = await flight.events.get()
+                while isinstance(event, MountNotice):
+                    event = await flight.events.get()
+        except (TimeoutError, asyncio.CancelledError):
+            self.cancel(flight, "no longer needed")
+            raise
+        if isinstance(event, (UpstreamFault, UpstreamRefusal)):
+            raise event.create_error()
+        assert isinstance(event, dict)
+        return event
+
+    async def notify(self, method: str, params: Mapping[str, Any] = {}) -> None:
+        """Send a notification. Raises MountError."""
+        assert self.wire is not None
+        await self.wire.send(messages.encode_notification(method, params))
+
+    async def answer(self, question: Question, result: Any) -> None:
+        """Answer a question of the mounted server. Raises MountError."""
+        assert self.wire is not None
+        self._asked.pop(msgspec.json.encode(question.id), None)
+        await self.wire.send(messages.encode_answer(question.id, result))
+
+    async def refuse(self, id: Any, code: int, text: str) -> None:
+        """Answer a request of the mounted server with an error."""
+        if self.wire is not None and self.failure is None:
+            self._asked.pop(msgspec.json.encode(id), None)
+            await self.wire.send(messages.encode_refusal(id, code, text))
+
+    def cancel(self, flight: Flight, reason: str) -> None:
+        """Give a request up, and tell the mounted server."""
+        if flight.id not in self._flights:
+            return
+        self._forget(flight)
+        flight.is_over = True
+        if self.wire is None or self.failure is not None or self.wire.abandon(flight):
+            return
+        self._tell(CANCELLED, {"requestId": flight.id, "reason": reason})
+
+    def receive(self, data: bytes, flight: Flight | None = None) -> None:
+        """Take what the mounted server sent, if known for the request `flight`. Rubbish is counted and left out."""
+        try:
+            received = messages.decode_messages(data)
+        except MountError as error:
+            self.rubbish += 1
+            id = find_id(data)
+            unread = self._flights.get(id) if type(id) is int else None
+            if unread is not None:
+                self.fail(error.fault, unread)
+            elif self.rubbish > MAX_RUBBISH:
+                self.fail(error.fault)
+            return
+        for message in received:
+            self._sort(message, flight)
+
+    def fail(self, fault: UpstreamFault, flight: Flight | None = None) -> None:
+        """End one request, or all and later ones."""
+        if flight is not None:
+            if self._flights.get(flight.id) is flight:
+                self._forget(flight)
+                flight.end(fault)
+            return
+        self.failure = self.failure or fault
+        flights, self._flights, self._asked = list(self._flights.values()), {}, {}
+        for each in flights:
+            each.end(self.failure)
+
+    def _sort(self, message: UpstreamMessage, flight: Flight | None) -> None:
+        if not message.has_method:
+            self._take_answer(message)
+        elif message.has_id:
+            self._take_question(message, flight)
+        else:
+            self._take_notice(str(message.method), messages.read_object(message.params), flight)
+
+    def _take_answer(self, message: UpstreamMessage) -> None:
+        id = message.id
+        flight = self._flights.get(int(id)) if type(id) in (int, float) and id == id // 1 else None
+        if flight is None:  # answered already, given up, or never asked
+            self.rubbish += message.has_id
+            return
+        self._forget(flight)
+        if not isinstance(message.error, msgspec.UnsetType):
+            flight.end(messages.read_refusal(message.error))
+            return
+        members = messages.split_object(message.result)
+        flight.end(members if members is not None else UpstreamFault("BAD_MESSAGE", "its result is no object"))
+
+    def _take_question(self, message: UpstreamMessage, flight: Flight | None) -> None:
+        method = str(message.method)
+        if method == "ping":
+            self._reply(messages.encode_answer(message.id, {}))
+            return
+        asked = flight if flight is not None and method in flight.can_ask else self._find_asked(method)
+        if asked is None or asked.is_over:
+            why = "no client that declared this has a call under way"
+            self._reply(messages.encode_refusal(message.id, METHOD_NOT_FOUND, f"{method}: {why}"))
+            return
+        self._asked[msgspec.json.encode(message.id)] = asked
+        asked.events.put_nowait(Question(message.id, method, messages.read_object(message.params)))
+
+    def _find_asked(self, method: str) -> Flight | None:
+        """Return the newest request whose client can answer: a question over pipes names no request."""
+        able = [flight for flight in self._flights.values() if method in flight.can_ask]
+        return able[-1] if able else None
+
+    def _take_notice(self, method: str, params: dict[str, Any], flight: Flight | None) -> None:
+        if method == PROGRESS:
+            token = params.get("progressToken")
+            flight = self._flights.get(token) if type(token) is int else None
+        elif method == LOG:
+            flight = flight or next(reversed(self._flights.values()), None)
+        else:
+            self._on_notice(method, params)
+            return
+        if flight is not None:
+            flight.note(MountNotice(method, params))
+
+    def _forget(self, flight: Flight) -> None:
+        self._flights.pop(flight.id, None)
+
+    def _reply(self, message: bytes) -> None:
+        assert self.wire is not None
+        task = asyncio.get_running_loop().create_task(self._send_quietly(message))
+        self._replies.add(task)
+        task.add_done_callback(self._replies.discard)
+
+    def _tell(self, method: str, params: Mapping[str, Any]) -> None:
+        self._reply(messages.encode_notification(method, params))
+
+    async def _send_quietly(self, message: bytes) -> None:
+        try:
+            if self.wire is not None:
+                await self.wire.send(message)
+        except MountError as error:  # whoever waits for it hears of it
+            log.debug("nothing can be sent to a mount: %s", error)

@@ -1,0 +1,102 @@
+"""Carry messages over a program's pipes, a line each. What is no JSON on its output is counted and left out."""
+
+import asyncio
+import contextlib
+from collections.abc import Mapping
+from typing import Protocol
+
+from toolgate.server.features.mounts.upstream.errors import MountError, UpstreamFault
+from toolgate.server.features.mounts.upstream.messages import MAX_MESSAGE
+from toolgate.server.features.mounts.upstream.peer import Flight, UpstreamPeer
+
+GRACE = 2.0  # seconds from the end of its input to SIGTERM, and from there to SIGKILL
+EXIT_WITHIN = 1.0  # seconds for the exit code of a program that has closed its output
+BLANK = b" \t\r"
+
+
+class Program(Protocol):
+    """A running program."""
+
+    async def read(self) -> bytes:
+        """Return the next bytes of its output; b"" at the end."""
+        ...
+
+    async def write(self, data: bytes) -> None:
+        """Write to its input. Raises OSError once it is closed."""
+        ...
+
+    async def wait(self) -> int:
+        """Return its exit code when it has ended."""
+        ...
+
+    async def close(self, grace: float) -> None:
+        """End it and all that it started: the end of its input, SIGTERM and SIGKILL, each after `grace` seconds."""
+        ...
+
+    def read_errors(self) -> str:
+        """Return the last lines of its standard error."""
+        ...
+
+
+class ProgramWire:
+    """The pipes of one program."""
+
+    def __init__(self, program: Program, peer: UpstreamPeer) -> None:
+        self._program = program
+        self._peer = peer
+        self._is_closed = False
+        self._writing = asyncio.Lock()
+        self._reading = asyncio.get_running_loop().create_task(self._read())
+
+    async def send(self, message: bytes, flight: Flight | None = None, headers: Mapping[str, str] = {}) -> None:
+        try:
+            async with self._writing:
+                await self._program.write(message + b"\n")
+        except OSError:
+            if self._peer.failure is None:
+                await asyncio.wait([self._reading], timeout=EXIT_WITHIN)  # it knows how the program ended
+            fault = self._peer.failure or UpstreamFault("STDIO_CLOSED", "it has closed its input")
+            raise fault.create_error() from None
+
+    def abandon(self, flight: Flight) -> bool:
+        return False
+
+    async def close(self) -> None:
+        self._is_closed = True
+        try:
+            await self._program.close(GRACE)
+        finally:
+            self._reading.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._reading
+
+    async def _read(self) -> None:
+        pending = bytearray()
+        try:
+            while data := await self._program.read():
+                *lines, rest = data.split(b"\n")
+                for line in lines:
+                    pending += line
+                    if pending.strip(BLANK):
+                        self._peer.receive(bytes(pending))
+                    pending.clear()
+                pending += rest
+                if len(pending) > MAX_MESSAGE:
+                    raise MountError("TOO_LARGE", f"it sent a line of more than {MAX_MESSAGE // 2**20} MiB")
+                if self._peer.failure is not None:
+                    raise self._peer.failure.create_error()
+            self._peer.fail(await self._describe_end())
+        except MountError as error:
+            self._peer.fail(error.fault)
+            if not self._is_closed:
+                await self._program.close(0.0)  # nobody listens to it any more
+
+    async def _describe_end(self) -> UpstreamFault:
+        try:
+            async with asyncio.timeout(EXIT_WITHIN):
+                code = await self._program.wait()
+        except TimeoutError:
+            return UpstreamFault("STDIO_CLOSED", "it has closed its output and goes on running")
+        said = self._program.read_errors().strip()
+        told = f"; its last words: {said}" if said else ""
+        return UpstreamFault("STDIO_EXITED", f"it exited with code {code}{told}")

@@ -1,0 +1,90 @@
+"""Hold one conversation with a mounted server, opened for one set of a client's capabilities."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from toolgate.server.features.mounts.upstream import messages
+from toolgate.server.features.mounts.upstream.envelope import create_envelope, list_headers
+from toolgate.server.features.mounts.upstream.errors import MountError
+from toolgate.server.features.mounts.upstream.messages import Members
+from toolgate.server.features.mounts.upstream.peer import Flight, UpstreamPeer
+
+MAX_PAGES = 1_000  # of one list
+MAX_LISTED = 10_000  # items of one list
+LIST_TIMEOUT = 10.0  # seconds for a page of a list
+METHODS = {  # capability of a client → the questions that it answers
+    "elicitation": "elicitation/create",
+    "sampling": "sampling/createMessage",
+    "roots": "roots/list",
+}
+
+
+class UpstreamInfo(msgspec.Struct, frozen=True):
+    """What a mounted server said of itself. `revision` is what is spoken with it."""
+
+    revision: str
+    is_modern: bool
+    capabilities: dict[str, Any]
+    server: dict[str, Any]
+    instructions: str
+
+
+class UpstreamSession:
+    """One conversation. `capabilities` are what the mounted server was told of the client."""
+
+    def __init__(self, peer: UpstreamPeer, info: UpstreamInfo, capabilities: Mapping[str, Any]) -> None:
+        self.peer = peer
+        self.info = info
+        self.capabilities = capabilities
+        self._envelope = create_envelope(info.revision, capabilities) if info.is_modern else {}
+        self.can_ask = frozenset(method for name, method in METHODS.items() if name in capabilities)
+
+    @property
+    def is_alive(self) -> bool:
+        return self.peer.failure is None
+
+    async def start(self, method: str, params: Mapping[str, Any], flight: Flight, *, with_progress: bool) -> None:
+        """Send the request of a call; `flight` brings what comes of it. Raises MountError."""
+        await self.peer.send(method, self._with_envelope(params), flight, self._headers(method, params), with_progress)
+
+    async def request(self, method: str, params: Mapping[str, Any] = {}, timeout: float = LIST_TIMEOUT) -> Members:
+        """Return the result of a request of our own. Raises MountError, UpstreamRefusedError, TimeoutError."""
+        return await self.peer.request(method, self._with_envelope(params), timeout, self._headers(method, params))
+
+    async def list_all(self, method: str, field: str) -> list[dict[str, Any]]:
+        """Return all items of a list, page by page. Raises MountError, UpstreamRefusedError."""
+        items: list[dict[str, Any]] = []
+        cursor: Any = None
+        for _ in range(MAX_PAGES):
+            page = await self._request_page(method, {} if cursor is None else {"cursor": cursor})
+            found = messages.read_value(page.get(field, msgspec.UNSET))
+            if not isinstance(found, list):
+                raise MountError("LIST_FAILED", f"its answer to {method} has no list of {field}")
+            items += [item for item in found if isinstance(item, dict)]
+            following = messages.read_value(page.get("nextCursor", msgspec.UNSET))
+            if following is None or len(items) > MAX_LISTED:
+                return items[:MAX_LISTED]
+            if following == cursor:
+                raise MountError("LIST_FAILED", f"its answer to {method} names the same next page again")
+            cursor = following
+        raise MountError("LIST_FAILED", f"its answer to {method} has more than {MAX_PAGES} pages")
+
+    async def close(self) -> None:
+        if self.peer.wire is not None:
+            await self.peer.wire.close()
+
+    async def _request_page(self, method: str, params: Mapping[str, Any]) -> Members:
+        try:
+            return await self.request(method, params)
+        except TimeoutError:
+            raise MountError("LIST_FAILED", f"no answer to {method} within {LIST_TIMEOUT:g} s") from None
+
+    def _with_envelope(self, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        if not self._envelope:
+            return params
+        return {**params, "_meta": {**params.get("_meta", {}), **self._envelope}}
+
+    def _headers(self, method: str, params: Mapping[str, Any]) -> Mapping[str, str]:
+        return list_headers(method, params) if self.info.is_modern else {}

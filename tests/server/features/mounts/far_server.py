@@ -1,0 +1,310 @@
+"""A small MCP server to mount, which does what a test asks of it: `python far_server.py ERA [HTTP-PORT-FILE]`.
+
+ERA is "legacy", "modern" or "both". With a file it serves Streamable HTTP on a free port, whose number it writes there.
+"""
+
+import http.server
+import json
+import os
+import queue
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+MODERN, LEGACY = "2026-07-28", "2025-11-25"
+VERSION = "io.modelcontextprotocol/protocolVersion"
+CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
+FORM = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
+ODD_RESULT = (  # what a decoder would change: numbers, the order of keys, fields that nobody knows
+    '{"zebra":1.0,"content":[{"type":"text","text":"odd","strange":9223372036854775808,"_meta":{"b":null,"a":1e2}}],'
+    '"structuredContent":{"z":1.10,"a":[],"n":null},"isError":false}'
+)
+NAMES = (
+    "echo odd error count progress log slow ask sample roots exit rubbish flood wrong_id grow deep large env pid".split()
+)
+
+Emit = Callable[[Any], None]
+
+
+class RpcFault(Exception):
+    def __init__(self, code: int, message: str, data: Any = None) -> None:
+        super().__init__(message)
+        self.error = {"code": code, "message": message, **({} if data is None else {"data": data})}
+
+
+class FarServer:
+    """The methods; each request is answered in a thread of its own."""
+
+    def __init__(self, era: str) -> None:
+        self.era = era
+        self.calls = 0
+        self.grown = 0
+        self.capabilities: dict[str, Any] = {}
+        self.cancelled: list[Any] = []
+        self.answers: dict[str, queue.Queue[Any]] = {}
+        self.running: dict[Any, threading.Event] = {}
+
+    def handle(self, message: dict[str, Any], emit: Emit) -> None:
+        method, id = message.get("method"), message.get("id")
+        if method is None:
+            if id in self.answers:
+                self.answers[id].put(message)
+        elif id is None:
+            if method == "notifications/cancelled":
+                asked = message["params"]["requestId"]
+                self.cancelled.append(asked)
+                if asked in self.running:
+                    self.running[asked].set()
+        else:
+            self._answer(id, method, message.get("params") or {}, emit)
+
+    def _answer(self, id: Any, method: str, params: dict[str, Any], emit: Emit) -> None:
+        try:
+            is_modern = VERSION in params.get("_meta", {})
+            if is_modern and (self.era == "legacy" or method == "initialize"):
+                raise RpcFault(-32600, "this server has sessions")
+            if not is_modern and self.era == "modern":
+                raise RpcFault(-32602, "'_meta' is missing")
+            result = self._result(id, method, params, emit, is_modern)
+        except RpcFault as fault:
+            emit({"jsonrpc": "2.0", "id": id, "error": fault.error})
+            return
+        if result is not None:
+            text = result if isinstance(result, str) else json.dumps(result)
+            emit('{"jsonrpc":"2.0","id":%s,"result":%s}' % (json.dumps(id), text))
+
+    def _result(self, id: Any, method: str, params: dict[str, Any], emit: Emit, is_modern: bool) -> Any:
+        told = {"name": "far", "version": "1"}
+        capabilities = {name: {"listChanged": True} for name in ("tools", "prompts", "resources")} | {"completions": {}}
+        more = {"resultType": "complete", "_meta": {"io.modelcontextprotocol/serverInfo": told}} if is_modern else {}
+        match method:
+            case "server/discover":
+                if self.era == "legacy":
+                    raise RpcFault(-32601, "unknown method")
+                known = [MODERN, LEGACY] if self.era == "both" else [MODERN]
+                return {"supportedVersions": known, "capabilities": capabilities, "instructions": "Ask far.", **more}
+            case "initialize":
+                self.capabilities = params["capabilities"]
+                return {
+                    "protocolVersion": LEGACY,
+                    "capabilities": capabilities,
+                    "serverInfo": told,
+                    "instructions": "Ask far.",
+                }
+            case "tools/list":
+                return {"tools": [self._tool(name) for name in self._names(params, is_modern)], **more}
+            case "prompts/list":
+                return {"prompts": [{"name": "hello", "arguments": [{"name": "who"}], "unknown": 1.0}], **more}
+            case "resources/list":
+                return {"resources": [{"uri": "far://one", "name": "one", "size": 3}], **more}
+            case "resources/templates/list":
+                return {"resourceTemplates": [{"uriTemplate": "far://item/{id}", "name": "item"}], **more}
+            case "prompts/get":
+                who = params.get("arguments", {}).get("who", "you")
+                return {"messages": [{"role": "user", "content": {"type": "text", "text": f"hello {who}"}}], **more}
+            case "resources/read":
+                return {"contents": [{"uri": params["uri"], "text": params["uri"], "odd": 1.0}], **more}
+            case "completion/complete":
+                return {"completion": {"values": [json.dumps(params["ref"]), params["argument"]["value"]]}, **more}
+            case "tools/call":
+                self.calls += 1
+                return self._call(id, params, emit, is_modern)
+        raise RpcFault(-32601, f"unknown method {method}")
+
+    def _names(self, params: dict[str, Any], is_modern: bool) -> list[str]:
+        can = params["_meta"][CAPABILITIES] if is_modern else self.capabilities
+        grown = [f"grown_{number}" for number in range(self.grown)]
+        return [name for name in [*NAMES, *grown] if name not in ("ask", "sample", "roots") or _needs(name) in can]
+
+    def _tool(self, name: str) -> dict[str, Any]:
+        return {
+            "name": name,
+            "title": f"The tool {name}",
+            "description": f"does {name}",
+            "inputSchema": {"type": "object", "properties": {"n": {"type": "integer", "default": 1}}},
+            "annotations": {"readOnlyHint": name in ("echo", "count"), "future": 1.0},
+            "icons": [{"src": "data:,"}],
+            "_meta": {"far/x": 2**63},
+            "zoo": None,
+        }
+
+    def _call(self, id: Any, params: dict[str, Any], emit: Emit, is_modern: bool) -> Any:
+        arguments, token = params.get("arguments", {}), params.get("_meta", {}).get("progressToken")
+        match params["name"]:
+            case "echo":
+                return _text(json.dumps({"arguments": arguments, "meta": params.get("_meta")}))
+            case "odd":
+                return ODD_RESULT
+            case "error":
+                raise RpcFault(-31999, "as the mount says it", {"why": "data"})
+            case "count":
+                return _text(f"{self.calls}")
+            case "env":
+                return _text(json.dumps(dict(os.environ)))
+            case "pid":
+                return _text(f"{os.getpid()}")
+            case "progress":
+                for step in (1, 2):
+                    params = {"progressToken": token, "progress": step, "total": 2, "message": f"step {step}"}
+                    emit({"jsonrpc": "2.0", "method": "notifications/progress", "params": params})
+                return _text("done")
+            case "log":
+                params = {"level": "warning", "data": {"a": 1.0}, "logger": "far"}
+                emit({"jsonrpc": "2.0", "method": "notifications/message", "params": params})
+                return _text("logged")
+            case "slow":
+                end = self.running[id] = threading.Event()
+                end.wait(60)
+                return None
+            case "ask" | "sample" | "roots" as name:
+                return self._ask(name, params, emit, is_modern)
+            case "exit":
+                print("the last words", file=sys.stderr, flush=True)
+                os._exit(3)
+            case "rubbish":
+                sys.stdout.write("a banner\n{not json}\n\n")
+                return _text("after rubbish")
+            case "flood":
+                for number in range(5_000):
+                    params = {"progressToken": token, "progress": number}
+                    emit({"jsonrpc": "2.0", "method": "notifications/progress", "params": params})
+                return _text("after a flood")
+            case "wrong_id":
+                emit({"jsonrpc": "2.0", "id": 999_999, "result": _text("nobody's")})
+                return _text("mine")
+            case "grow":
+                self.grown += 1
+                emit({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
+                return _text("grown")
+            case "deep":
+                return '{"content":[],"structuredContent":' + "[" * 100_000 + "]" * 100_000 + "}"
+            case "large":
+                return _text("x" * (64 * 2**20))
+            case other:
+                return {"content": [{"type": "text", "text": f"no tool {other}"}], "isError": True}
+
+    def _ask(self, name: str, params: dict[str, Any], emit: Emit, is_modern: bool) -> Any:
+        requests = {
+            "ask": ("elicitation/create", {"message": "Who?", "requestedSchema": FORM}),
+            "sample": ("sampling/createMessage", {"messages": [], "maxTokens": 5}),
+            "roots": ("roots/list", {}),
+        }
+        method, sent = requests[name]
+        if not is_modern:
+            key = f"q-{uuid.uuid4()}"
+            self.answers[key] = queue.Queue()
+            emit({"jsonrpc": "2.0", "id": key, "method": method, "params": sent})
+            said = self.answers[key].get(timeout=60)
+            return _text(json.dumps(said.get("result", said.get("error"))))
+        if "inputResponses" in params:
+            assert params["requestState"] == "far-state", params
+            return {"resultType": "complete", **_text(json.dumps(params["inputResponses"]["the key"]))}
+        return {
+            "resultType": "input_required",
+            "inputRequests": {"the key": {"method": method, "params": sent}},
+            "requestState": "far-state",
+        }
+
+
+def _needs(name: str) -> str:
+    return {"ask": "elicitation", "sample": "sampling", "roots": "roots"}[name]
+
+
+def _text(text: str) -> dict[str, Any]:
+    return {"content": [{"type": "text", "text": text}]}
+
+
+def serve_pipes(server: FarServer) -> None:
+    lock = threading.Lock()
+
+    def emit(message: Any) -> None:
+        with lock:
+            sys.stdout.write((message if isinstance(message, str) else json.dumps(message)) + "\n")
+            sys.stdout.flush()
+
+    for line in sys.stdin:
+        message = json.loads(line)
+        threading.Thread(target=server.handle, args=(message, emit), daemon=True).start()
+        if "method" in message and "id" not in message:
+            time.sleep(0.001)  # in order
+
+
+def serve_http(era: str, place: str) -> None:
+    sessions: dict[str, FarServer] = {}
+    common = FarServer(era)
+    control = {"forget": 0, "requests": 0}
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def log_message(self, *words: Any) -> None: ...
+
+        def do_GET(self) -> None:
+            if self.path == "/forget":
+                sessions.clear()
+                self._send(200, b"{}")
+            elif self.path == "/requests":
+                self._send(200, json.dumps(control["requests"]).encode())
+            else:
+                self._send(405, b"")
+
+        def do_DELETE(self) -> None:
+            sessions.pop(self.headers.get("Mcp-Session-Id", ""), None)
+            self._send(200, b"")
+
+        def do_POST(self) -> None:
+            control["requests"] += 1
+            message = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            is_modern = VERSION in ((message.get("params") or {}).get("_meta") or {})
+            id = self.headers.get("Mcp-Session-Id", "")
+            if message.get("method") == "initialize" and era != "modern":
+                id = uuid.uuid4().hex
+                sessions[id] = FarServer(era)
+            server = common if is_modern or era == "modern" else sessions.get(id)
+            if server is None:
+                self._send(404 if id else 400, b'{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"no session"}}')
+                return
+            if is_modern:
+                assert self.headers["Mcp-Method"] == message["method"], dict(self.headers)
+                assert self.headers["MCP-Protocol-Version"] == MODERN
+            if "id" not in message or "method" not in message:
+                server.handle(message, lambda _: None)
+                self._send(202, b"")
+                return
+            self.send_response(200)
+            self.send_header("Content-Type", "text/event-stream")
+            self.send_header("Connection", "close")
+            if message["method"] == "initialize":
+                self.send_header("Mcp-Session-Id", id)
+            self.end_headers()
+
+            def emit(sent: Any) -> None:
+                data = sent if isinstance(sent, str) else json.dumps(sent)
+                self.wfile.write(f"event: message\ndata: {data}\n\n".encode())
+                self.wfile.flush()
+
+            server.handle(message, emit)
+            self.close_connection = True
+
+        def _send(self, status: int, body: bytes) -> None:
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+    served = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    with open(place + ".part", "w") as file:
+        file.write(str(served.server_port))
+    os.replace(place + ".part", place)
+    served.serve_forever()
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 2:
+        serve_http(sys.argv[1], sys.argv[2])
+    else:
+        serve_pipes(FarServer(sys.argv[1]))

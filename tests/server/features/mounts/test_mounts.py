@@ -1,0 +1,286 @@
+"""A mounted server of each era, in front of a client of each revision: nothing is lost on the way, and questions reach
+whoever is to answer them."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.clients.raw_client import REVISIONS, STATELESS, Refusal, Server, children, eventually
+from tests.server.features.mounts.far_server import FORM, NAMES, ODD_RESULT
+from tests.server.features.mounts.mounted import (
+    ANSWERS,
+    CAPABILITIES,
+    answer,
+    call_through,
+    command_mount,
+    far_site,
+    url_mount,
+    write_config,
+)
+
+ERAS = ("legacy", "modern", "both")
+QUESTIONS = {"ask": "elicitation/create", "sample": "sampling/createMessage", "roots": "roots/list"}
+Start = Callable[..., Server]
+
+
+@pytest.fixture
+def mounted(start: Start, tmp_path: Path) -> Callable[..., Server]:
+    """Start a server over stdio with these mounts."""
+
+    def begin(*tables: str, **how: Any) -> Server:
+        given = {"capabilities": CAPABILITIES, "answer": answer, **how}
+        return start(*write_config(tmp_path, *tables), **given)
+
+    return begin
+
+
+@pytest.fixture(params=["command", "url"])
+def carried(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[str], str]]:
+    """Yield what makes the table of a mount of an era, by a command or a URL."""
+    sites: list[Any] = []
+
+    def make(era: str) -> str:
+        if request.param == "command":
+            return command_mount(era)
+        manager = far_site(tmp_path, era)
+        sites.append(manager)
+        return url_mount(manager.__enter__().url)
+
+    yield make
+    for manager in sites:
+        manager.__exit__(None, None, None)
+
+
+@pytest.mark.pairs
+@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("revision", REVISIONS)
+def test_a_whole_conversation(
+    mounted: Callable[..., Server], carried: Callable[[str], str], revision: str, era: str
+) -> None:
+    server = mounted(carried(era), revision=revision)
+    tools = {tool["name"]: tool for tool in server.request("tools/list")["tools"]}
+    has_elicitation = revision >= "2025-06-18"
+    assert {f"far__{name}" for name in NAMES} <= set(tools)
+    check_lists(server, tools)
+    echo = json.loads(server.text("far__echo", {"n": "7", "new": 1.0}))
+    assert echo["arguments"] == {"n": "7", "new": 1.0}  # not made a number
+    check_odd(server)
+    with pytest.raises(Refusal) as caught:
+        server.call("far__error")
+    assert (caught.value.code, caught.value.message) == (-31999, "as the mount says it")
+    assert caught.value.data == {"why": "data"}
+    assert server.text("far__progress", progressToken="mine") == "done"
+    steps = [note for note in server.notes("notifications/progress") if note["progressToken"] == "mine"]
+    assert [note["progress"] for note in steps] == [1, 2]
+    for tool, method in QUESTIONS.items():
+        if has_elicitation or method != "elicitation/create":
+            said = call_through(server, f"far__{tool}")["content"][0]["text"]
+            assert json.loads(said) == ANSWERS[method], tool
+    first, second = (int(server.text("far__count")) for _ in range(2))
+    assert second == first + 1  # one conversation, and one request a call
+
+
+def check_lists(server: Server, tools: dict[str, Any]) -> None:
+    """Each item is as the mounted server lists it, but for its name."""
+    listed = tools["far__echo"]
+    assert listed.pop("_meta") == {"far/x": 2**63, "toolgate/original": "echo"}
+    assert listed == {
+        "name": "far__echo",
+        "title": "The tool echo",
+        "description": "does echo",
+        "inputSchema": {"type": "object", "properties": {"n": {"type": "integer", "default": 1}}},
+        "annotations": {"readOnlyHint": True, "future": 1.0},
+        "icons": [{"src": "data:,"}],
+        "zoo": None,
+    }
+    prompts = {prompt["name"]: prompt for prompt in server.request("prompts/list")["prompts"]}
+    assert prompts["far__hello"]["unknown"] == 1.0
+    said = server.request("prompts/get", {"name": "far__hello", "arguments": {"who": "Ada"}})["messages"]
+    assert said == [{"role": "user", "content": {"type": "text", "text": "hello Ada"}}]
+    resources = {resource["uri"]: resource for resource in server.request("resources/list")["resources"]}
+    assert resources["far://one"] == {"uri": "far://one", "name": "one", "size": 3}
+    templates = server.request("resources/templates/list")["resourceTemplates"]
+    assert {"uriTemplate": "far://item/{id}", "name": "item"} in templates
+    for uri in ("far://one", "far://item/7"):
+        assert server.request("resources/read", {"uri": uri})["contents"] == [{"uri": uri, "text": uri, "odd": 1.0}]
+    for ref, far in (
+        ({"type": "ref/prompt", "name": "far__hello"}, {"type": "ref/prompt", "name": "hello"}),
+        ({"type": "ref/resource", "uri": "far://item/{id}"}, {"type": "ref/resource", "uri": "far://item/{id}"}),
+    ):
+        params = {"ref": ref, "argument": {"name": "who", "value": "A"}}
+        values = server.request("completion/complete", params)["completion"]["values"]
+        assert (json.loads(values[0]), values[1]) == (far, "A")
+
+
+def check_odd(server: Server) -> None:
+    result = server.call("far__odd")
+    if server.revision == STATELESS:
+        assert result.pop("resultType") == "complete"
+        assert result.pop("_meta")["io.modelcontextprotocol/serverInfo"]["name"] == "toolgate"
+    assert list(result) == list(json.loads(ODD_RESULT))
+    assert json.dumps(result) == json.dumps(json.loads(ODD_RESULT))
+
+
+@pytest.mark.parametrize("revision", ["2025-11-25", STATELESS])
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+def test_a_mount_is_told_what_this_client_can_and_never_more(
+    mounted: Callable[..., Server], revision: str, era: str
+) -> None:
+    server = mounted(command_mount(era), revision=revision, capabilities={"roots": {}}, answer=answer)
+    names = {tool["name"] for tool in server.request("tools/list")["tools"]}
+    assert "far__roots" in names
+    assert not {"far__ask", "far__sample"} & names
+    assert "unknown tool" in _refusal(server, "far__ask")
+
+
+def _refusal(server: Server, tool: str) -> str:
+    with pytest.raises(Refusal) as caught:
+        server.call(tool)
+    return caught.value.message
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+def test_a_question_of_a_parked_call_is_answered_once_and_by_whom_it_was_asked(
+    mounted: Callable[..., Server], era: str
+) -> None:
+    server = mounted(command_mount(era), revision=STATELESS)
+    server.request("tools/list")
+    params = {"name": "far__ask", "arguments": {}}
+    asked = server.request("tools/call", params)
+    (key,) = asked["inputRequests"]
+    assert asked["inputRequests"][key]["params"]["requestedSchema"] == FORM
+    retried = {**params, "inputResponses": {key: ANSWERS["elicitation/create"]}, "requestState": asked["requestState"]}
+    with pytest.raises(Refusal):  # other arguments: not this call
+        server.request("tools/call", {**retried, "arguments": {"n": 2}})
+    with pytest.raises(Refusal):
+        server.request("tools/call", {**retried, "requestState": asked["requestState"][:-4] + "AAAA"})
+    result = server.request("tools/call", retried)
+    assert json.loads(result["content"][0]["text"]) == ANSWERS["elicitation/create"]
+    if era == "legacy":  # what was asked is over; it is not called again
+        calls = server.text("far__count")
+        again = server.request("tools/call", retried)
+        assert again["isError"] and again["content"][0]["text"].startswith("QUESTION_EXPIRED: ")
+        assert int(server.text("far__count")) == int(calls) + 1
+
+
+@pytest.mark.parametrize("revision", ["2025-11-25", STATELESS])
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+def test_a_cancelled_call_is_cancelled_at_the_mount(mounted: Callable[..., Server], revision: str, era: str) -> None:
+    server = mounted(command_mount(era), revision=revision)
+    server.request("tools/list")
+    id = server.begin("tools/call", {"name": "far__slow", "arguments": {}})
+    assert server.text("far__count") == "2"  # the slow one began before
+    server.notify("notifications/cancelled", {"requestId": id})
+    assert server.text("far__count") == "3"
+
+
+def test_a_list_that_changes_is_announced_and_served(mounted: Callable[..., Server]) -> None:
+    server = mounted(command_mount("legacy"))
+    server.request("tools/list")
+    assert server.text("far__grow") == "grown"
+    server.wait(lambda said: said.get("method") == "notifications/tools/list_changed")
+    assert "far__grown_0" in {tool["name"] for tool in server.request("tools/list")["tools"]}
+    assert server.error("far__grown_0") == "no tool grown_0"
+
+
+def test_the_instructions_of_a_mount_come_with_the_first_answer(mounted: Callable[..., Server]) -> None:
+    server = mounted(command_mount("both"))
+    assert server.hello["instructions"].endswith("# far\nAsk far.")
+
+
+@pytest.mark.parametrize(
+    ("tool", "text"),
+    [
+        ("exit", "MAY_HAVE_RUN: it exited with code 3; its last words: the last words; the call may have run"),
+        ("deep", "MAY_HAVE_RUN: it sent something that is no JSON-RPC message; the call may have run"),
+        ("large", "MAY_HAVE_RUN: it sent a line of more than 32 MiB; the call may have run"),
+    ],
+)
+def test_a_mount_that_fails_in_a_call_is_an_error_and_the_next_call_works(
+    mounted: Callable[..., Server], tool: str, text: str
+) -> None:
+    server = mounted(command_mount("legacy"), command_mount("modern", "other"))
+    server.request("tools/list")
+    assert server.text("other__count") == "1"
+    before = server.text("far__pid")
+    assert server.error(f"far__{tool}") == text
+    assert (server.text("far__pid") != before) == (tool != "deep")
+    assert server.text("other__count") == "2"  # its conversation is the same
+
+
+@pytest.mark.parametrize("tool", ["rubbish", "flood", "wrong_id"])
+def test_what_is_no_answer_is_left_out(mounted: Callable[..., Server], tool: str) -> None:
+    server = mounted(command_mount("legacy"))
+    server.request("tools/list")
+    server.text(f"far__{tool}", progressToken=1)
+    assert server.text("far__count")
+
+
+def test_a_program_has_its_own_environment_and_little_else(mounted: Callable[..., Server]) -> None:
+    server = mounted(command_mount("both", "far", 'env = { KEY = "${env:FAR_KEY}" }'), env={"FAR_KEY": "k", "OTHER": "o"})
+    server.request("tools/list")
+    found = json.loads(server.text("far__env"))
+    assert found["KEY"] == "k"
+    assert not {"OTHER", "FAR_KEY", "TOOLGATE_STATE"} & set(found)
+
+
+def test_nothing_of_a_mount_lives_when_the_server_ends(mounted: Callable[..., Server]) -> None:
+    server = mounted(command_mount("legacy"))
+    server.request("tools/list")
+    pid = int(server.text("far__pid"))
+    assert pid in children(server.process.pid)
+    server.close()
+    assert eventually(lambda: not Path(f"/proc/{pid}").exists())
+
+
+def test_known_lists_are_served_without_starting_anything(mounted: Callable[..., Server], tmp_path: Path) -> None:
+    state = tmp_path / "kept"
+    first = mounted(command_mount("legacy"), state=state)
+    assert "far__echo" in {tool["name"] for tool in first.request("tools/list")["tools"]}
+    assert eventually(lambda: bool(list((state / "cache" / "mounts").glob("far.json"))))
+    first.close()
+    again = mounted(command_mount("legacy"), state=state)
+    assert "far__echo" in {tool["name"] for tool in again.request("tools/list")["tools"]}
+    assert not any("far_server" in Path(f"/proc/{pid}/cmdline").read_text() for pid in children(again.process.pid))
+
+
+def test_patterns_choose_what_is_served(mounted: Callable[..., Server]) -> None:
+    server = mounted(command_mount("legacy", "far", 'tools = ["echo", "c*"]', 'prefix = ""'))
+    names = {tool["name"] for tool in server.request("tools/list")["tools"]}
+    assert {"echo", "count", "Bash"} <= names
+    assert "odd" not in names
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+def test_a_url_that_forgets_its_sessions_is_taken_up_again(
+    mounted: Callable[..., Server], tmp_path: Path, era: str
+) -> None:
+    with far_site(tmp_path, era) as site:
+        server = mounted(url_mount(site.url))
+        server.request("tools/list")
+        server.text("far__echo")
+        before = int(site.ask("/requests"))
+        server.text("far__echo")
+        assert int(site.ask("/requests")) == before + 1  # one request a call
+        site.ask("/forget")
+        assert server.text("far__echo")
+        assert server.text("far__echo")
+
+
+def test_of_many_mounts_the_good_ones_are_listed_soon(mounted: Callable[..., Server], tmp_path: Path) -> None:
+    with far_site(tmp_path, "both") as site:
+        server = mounted(
+            command_mount("legacy", "good"),
+            url_mount(site.url, "far"),
+            '[mounts.gone]\ncommand = "/no/such/program"\n',
+            '[mounts.mute]\ncommand = "sleep"\nargs = ["600"]\n',
+            url_mount("http://127.0.0.1:1/mcp", "refused"),
+            url_mount(f"{site.base}/nothing", "empty"),
+        )
+        names = {tool["name"] for tool in server.request("tools/list")["tools"]}
+        assert {"good__echo", "far__echo"} <= names
+        for code in ("COMMAND_NOT_FOUND", "CONNECT_FAILED"):
+            assert eventually(lambda code=code: code in server.log())
