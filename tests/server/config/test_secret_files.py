@@ -20,3 +20,12 @@ def test_the_file_of_a_url_is_hidden_from_commands(tmp_path: Path) -> None:
         (tmp_path / name).write_text(url)
     config = load({"state": str(tmp_path / "state"), **{name: f"file:{tmp_path / name}" for name in urls}})
     assert {tmp_path / name for name in urls} <= set(hidden_paths(config, tmp_path / "state"))
+
+
+def test_the_config_file_is_hidden_from_commands(tmp_path: Path) -> None:
+    named = tmp_path / "named.toml"
+    named.touch()
+    state, home = str(tmp_path / "state"), {"HOME": str(tmp_path)}
+    assert tmp_path / ".config/toolgate" in hidden_paths(load({"state": state}, home), tmp_path / "state")
+    config = load({"state": state, "config": str(named)}, home)
+    assert {tmp_path / ".config/toolgate", named} <= set(hidden_paths(config, tmp_path / "state"))

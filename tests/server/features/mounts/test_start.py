@@ -1,0 +1,29 @@
+"""A server without mounts starts as if there were no such feature."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.clients.raw_client import PATIENCE
+
+LOAD = """
+import json, sys
+from toolgate.server.app.features import check_options
+from toolgate.server.config.load import load
+check_options(load({}, {"HOME": sys.argv[1]}))
+own = ("tomllib", "toolgate.server.features.mounts")
+print(json.dumps([name for name in sys.modules if name.startswith(own)]))
+"""
+
+
+@pytest.mark.parametrize("has_mounts", [False, True])
+def test_a_start_imports_the_feature_only_for_mounts(tmp_path: Path, has_mounts: bool) -> None:
+    if has_mounts:
+        (tmp_path / ".config/toolgate").mkdir(parents=True)
+        (tmp_path / ".config/toolgate/config.toml").write_text("[mounts.a]\ncommand = 'x'\n")
+    words = (sys.executable, "-c", LOAD, str(tmp_path))
+    loaded = json.loads(subprocess.check_output(words, timeout=PATIENCE))
+    assert bool(loaded) is has_mounts, loaded
