@@ -57,6 +57,7 @@ ORDER = (
     "server/state/keys",
     "server/state",
     "server/policy",
+    "server/config/files",
     "server/config",
     "server/calls",
     "server/workspaces",

@@ -9,6 +9,9 @@ import msgspec
 NAME = "toolgate"  # of the server in a client's configuration
 
 Entry = dict[str, Any]
+TOML_COMMENTS = {
+    "required": "# Without it Codex silently leaves out a server that takes over a second to start.\n"
+}  # key → lines before it
 
 
 class ClientSpec(msgspec.Struct, frozen=True):

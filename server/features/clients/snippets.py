@@ -8,7 +8,7 @@ import msgspec
 
 from toolgate.server.base.text import suggest
 from toolgate.server.features.clients import links, program
-from toolgate.server.features.clients.clients import CLIENTS, FILE_CLIENTS, NAME, ClientSpec, Entry
+from toolgate.server.features.clients.clients import CLIENTS, FILE_CLIENTS, NAME, TOML_COMMENTS, ClientSpec, Entry
 from toolgate.server.features.clients.locations import PLACES
 from toolgate.server.protocol.errors import UsageError
 
@@ -97,9 +97,9 @@ def _write_json(container: str, entry: Entry) -> str:
 
 
 def _write_toml(container: str, entry: Entry) -> str:
-    from toolgate.server.features.clients.files.toml_table import format_table  # start-up: the first page shows it
+    from toolgate.server.config.files.toml_table import format_table  # start-up: the first page shows it
 
-    return format_table((container, NAME), entry).rstrip("\n")
+    return format_table((container, NAME), entry, TOML_COMMENTS).rstrip("\n")
 
 
 def _write_shell(_: str, entry: Entry) -> str:

@@ -11,14 +11,14 @@ from pathlib import Path
 import msgspec
 
 from toolgate.server.base.text import escape_unprintable
+from toolgate.server.config.files.config_file import ConfigFileError, read_config_file
 from toolgate.server.config.load import Config, read_environment
 from toolgate.server.config.types import parse_public_url
 from toolgate.server.features.clients import links, program, snippets
 from toolgate.server.features.clients.clients import NAME, ClientSpec, Entry
 from toolgate.server.features.clients.commands.client_prompt import choose_client
 from toolgate.server.features.clients.commands.start_check import check_start
-from toolgate.server.features.clients.files.config_file import ConfigFileError, read_config_file
-from toolgate.server.features.clients.files.install import (
+from toolgate.server.features.clients.entries import (
     FileEdit,
     format_change,
     has_entry,

@@ -15,8 +15,8 @@ import pytest
 
 from tests.clients.raw_client import COMMAND, PATIENCE
 from toolgate.server.cli import main
+from toolgate.server.config.files.config_file import MAX_SIZE, ConfigFileError, read_config_file
 from toolgate.server.features.clients.clients import CLIENTS
-from toolgate.server.features.clients.files.config_file import MAX_SIZE, ConfigFileError, read_config_file
 from toolgate.server.features.clients.locations import PLACES, Platform, find_file
 
 LINUX = {

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from toolgate.server.features.clients.files.jsonc import ConfigSyntaxError, parse_jsonc, remove_member, set_member
+from toolgate.server.config.files.jsonc import ConfigSyntaxError, parse_jsonc, remove_member, set_member
 
 PATH = ("servers", "toolgate")
 ENTRY = {"command": "/a b/toolgate", "args": ["--name", 'ä "x"\u2028']}

@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 
 from toolgate.server.base.text import escape_unprintable
-from toolgate.server.features.clients.clients import NAME, ClientSpec, Entry
-from toolgate.server.features.clients.files import jsonc, toml_table
-from toolgate.server.features.clients.files.config_file import ConfigFile, ConfigFileError
-from toolgate.server.features.clients.files.jsonc import ConfigSyntaxError
+from toolgate.server.config.files import jsonc, toml_table
+from toolgate.server.config.files.config_file import ConfigFile, ConfigFileError
+from toolgate.server.config.files.jsonc import ConfigSyntaxError
+from toolgate.server.features.clients.clients import NAME, TOML_COMMENTS, ClientSpec, Entry
 from toolgate.server.features.clients.snippets import NOTATIONS
 from toolgate.tools.api.installation import COMMANDS
 
@@ -140,7 +140,8 @@ def _find_entry(client: ClientSpec, text: str) -> Entry | None:
 def _add_entry(client: ClientSpec, text: str, entry: Entry) -> str:
     path, text = (client.container, NAME), text.removeprefix(BYTE_ORDER_MARK)
     if client.notation == "toml":
-        return toml_table.set_table(text, path, entry, _list_stale(_find_entry(client, text) or {}, entry))
+        stale = _list_stale(_find_entry(client, text) or {}, entry)
+        return toml_table.set_table(text, path, entry, stale, TOML_COMMENTS)
     old = _find_entry(client, text)
     if old is None:
         return jsonc.set_member(text, path, entry)

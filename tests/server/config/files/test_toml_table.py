@@ -4,11 +4,12 @@ import tomllib
 
 import pytest
 
-from toolgate.server.features.clients.files.jsonc import ConfigSyntaxError
-from toolgate.server.features.clients.files.toml_table import remove_table, set_table
+from toolgate.server.config.files.jsonc import ConfigSyntaxError
+from toolgate.server.config.files.toml_table import remove_table, set_table
 
 PATH = ("mcp_servers", "toolgate")
 ENTRY = {"command": "/a b/toolgate", "args": ["--name", 'ä "x"\u2028[mcp_servers.no]'], "required": True}
+COMMENTS = {"required": "# It silently leaves out others.\n"}
 TEXTS = [
     "",
     'model = "x" # why\n',
@@ -36,10 +37,15 @@ def test_a_table_is_added_and_all_else_stays(text: str) -> None:
 def test_what_a_person_added_to_the_table_stays() -> None:
     text = '[mcp_servers."toolgate"] # mine\nurl = "x"\nstartup_timeout_sec = 20 # slow\n\n'
     text += '[mcp_servers.toolgate.env]\nA = "b"\n\n# next\n[z]\n'
-    changed = set_table(text, PATH, ENTRY, removed=["url"])
+    changed = set_table(text, PATH, ENTRY, ["url"], COMMENTS)
     assert tomllib.loads(changed)["mcp_servers"]["toolgate"] == {**ENTRY, "startup_timeout_sec": 20, "env": {"A": "b"}}
-    assert "startup_timeout_sec = 20 # slow\n" in changed and "# mine\n" in changed and "\n\n# next\n[z]\n" in changed
-    back = set_table(changed, PATH, {"url": "x"}, removed=["command", "args", "required"])
+    assert (
+        "startup_timeout_sec = 20 # slow\n" in changed
+        and "# mine\n" in changed
+        and "\n\n# next\n[z]\n" in changed
+        and "silently" in changed
+    )
+    back = set_table(changed, PATH, {"url": "x"}, ["command", "args", "required"], COMMENTS)
     assert tomllib.loads(back) == tomllib.loads(text) and "silently" not in back
     assert remove_table(changed, PATH).strip() == "# next\n[z]"
 
@@ -88,3 +94,22 @@ def test_another_form_is_refused(text: str) -> None:
 def test_a_broken_text_is_refused_with_the_place() -> None:
     with pytest.raises(ConfigSyntaxError, match="line 2, column 5"):
         set_table("a = 1\nb = ]\n", PATH, ENTRY)
+
+
+TABLES = [
+    '[mounts.toolgate]\ncommand = "x"\nenv = { A = "b" } # mine\nargs = []\n',
+    '[mounts.toolgate]\nenv.A = "b"\ncommand = "x"\nenv.C = "d"\n\n# next\n[z]\n',
+    '[mounts.toolgate]\ncommand = "x"\n\n[mounts.toolgate.env]\nA = "b" # mine\n\n# next\n[z]\n',
+    '[mounts.toolgate]\ncommand = "x"',
+]
+
+
+@pytest.mark.parametrize("text", TABLES)
+def test_a_table_in_the_table_is_written_anew_on_one_line(text: str) -> None:
+    path, before = ("mounts", "toolgate"), tomllib.loads(text)
+    env = {"A": 'e "f"\x7f', "x.y z": "", "n": {"o": [{"p": 1.5}]}}
+    changed = set_table(text, path, {"env": env})
+    table = {**before["mounts"]["toolgate"], "env": env}
+    assert tomllib.loads(changed) == {**before, "mounts": {"toolgate": table}}
+    assert changed.count("env") == 1 and ("# next" in text) == ("# next" in changed)
+    assert set_table(changed, path, {"env": env}) == changed

@@ -8,14 +8,17 @@ import contextlib
 import json
 import re
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
 
-from toolgate.server.features.clients.files.jsonc import ConfigSyntaxError
+from toolgate.server.config.files.jsonc import ConfigSyntaxError
 
-COMMENTS = {"required": "# Without it Codex silently leaves out a server that takes over a second to start.\n"}
+Comments = Mapping[str, str]  # key → whole lines before it
+NO_COMMENTS: Comments = MappingProxyType({})
+BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 
 class TomlStatement(msgspec.Struct, frozen=True):
@@ -36,14 +39,22 @@ def parse_toml(text: str) -> dict[str, Any]:
         raise ConfigSyntaxError("too many levels") from None
 
 
-def format_table(path: Sequence[str], entry: dict[str, Any], newline: str = "\n") -> str:
-    """Return a table whose strings and lists are written as in JSON, with a last newline."""
-    rows = (f"[{'.'.join(path)}]\n", *map(_format_item, entry.items()))
-    return "".join(rows).replace("\n", newline)
+def format_table(path: Sequence[str], entry: Mapping[str, Any], comments: Comments = NO_COMMENTS) -> str:
+    """Return a table whose strings and lists are written as in JSON, with a last newline. `comments` are the lines
+    before a key."""
+    rows = (f"[{'.'.join(path)}]\n", *(_format_item(key, value, comments) for key, value in entry.items()))
+    return "".join(rows)
 
 
-def set_table(text: str, path: tuple[str, ...], entry: dict[str, Any], removed: Sequence[str] = ()) -> str:
+def set_table(
+    text: str,
+    path: tuple[str, ...],
+    entry: Mapping[str, Any],
+    removed: Sequence[str] = (),
+    comments: Comments = NO_COMMENTS,
+) -> str:
     """Return the text with the members of `entry` in the table at `path`, without those in `removed`; others stay.
+    `comments` are as in `format_table`.
 
     Raises ConfigSyntaxError if the table is written in another form than `[a.b]`.
     """
@@ -53,21 +64,24 @@ def set_table(text: str, path: tuple[str, ...], entry: dict[str, Any], removed: 
     if old is None:
         last = "" if not text or text.endswith("\n") else newline
         gap = newline if text.strip() else ""
-        return _check(f"{text}{last}{gap}{format_table(path, entry, newline)}", text, path, merged)
+        table = format_table(path, entry, comments).replace("\n", newline)
+        return _check(f"{text}{last}{gap}{table}", text, path, merged)
     statements = list(_split(text))
-    for key in removed:
+    rewritten = [key for key in entry if key in old and entry[key] != old[key] and isinstance(old[key], dict)]
+    for key in (*removed, *rewritten):
         statements = _drop_table(statements, (*path, key))
     first, end = _find_lines(statements, path)
     lines: list[str] = []
     for statement in statements[first:end]:
         key = next(iter(statement.content), "")
-        if key in removed:
-            lines = [line for line in lines if line != COMMENTS.get(key)]
+        if key in removed or key in rewritten:
+            lines = [line for line in lines if line != comments.get(key)]
         elif key in entry and entry[key] != old[key]:
             lines.append(f"{key} = {_format_value(entry[key])}{_find_comment(statement.text)}{newline}")
         else:
             lines.append(statement.text)
-    new = [_format_item(item).replace("\n", newline) for item in entry.items() if item[0] not in old]
+    added = [key for key in entry if key not in old or key in rewritten]
+    new = [_format_item(key, entry[key], comments).replace("\n", newline) for key in added]
     if new and not lines[-1].endswith("\n"):  # the text has no last newline
         lines[-1] += newline
     lines += new
@@ -97,7 +111,7 @@ def _drop_table(statements: Sequence[TomlStatement], path: tuple[str, ...]) -> l
     return rest
 
 
-def _check(text: str, before: str, path: tuple[str, ...], entry: dict[str, Any] | None) -> str:
+def _check(text: str, before: str, path: tuple[str, ...], entry: Mapping[str, Any] | None) -> str:
     """Return the text if it differs from `before` in the table at `path` only."""
     try:
         found = parse_toml(text)
@@ -183,10 +197,19 @@ def _walk_header(content: Any) -> Iterator[str]:
         yield key
 
 
-def _format_item(item: tuple[str, Any]) -> str:
-    key, value = item
-    return f"{COMMENTS.get(key, '')}{key} = {_format_value(value)}\n"
+def _format_item(key: str, value: Any, comments: Comments) -> str:
+    return f"{comments.get(key, '')}{_format_key(key)} = {_format_value(value)}\n"
+
+
+def _format_key(key: str) -> str:
+    return key if BARE_KEY.fullmatch(key) else _format_value(key)
 
 
 def _format_value(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)
+    """Return a value as TOML has it: as in JSON, but for tables, and for DEL, which JSON does not escape."""
+    if isinstance(value, dict):
+        items = ", ".join(f"{_format_key(key)} = {_format_value(each)}" for key, each in value.items())
+        return f"{{ {items} }}" if items else "{}"
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(_format_value, value))}]"
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
