@@ -85,6 +85,7 @@ FEATURES = (
         switches=(),
         table="mounts",
         feature="mounts.feature:MountsFeature",
+        commands="mounts.commands.table:COMMANDS",
         check="mounts.config.table:check_mounts",
     ),
 )

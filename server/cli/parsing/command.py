@@ -20,6 +20,7 @@ class Command(msgspec.Struct, frozen=True):
     choices: `module:NAME`, a table of what the one argument may be, each with a title
     lister: the command that lists what the first argument may be
     variants: flags that have another function run the command; they are among its flags
+    is_url_running: whether a flag --url names a running server, for which the options have no effect
     """
 
     name: str
@@ -32,10 +33,16 @@ class Command(msgspec.Struct, frozen=True):
     lister: str = ""
     example: str = ""
     variants: "tuple[Variant, ...]" = ()
+    is_url_running: bool = True
 
     @property
     def arguments(self) -> tuple[str, ...]:
         return tuple(self.usage.split())
+
+    @property
+    def takes_command(self) -> bool:
+        """Return whether the last arguments are another command, which may have options of its own."""
+        return len(self.arguments) > 1 and self.arguments[-1] == "[COMMAND…]"
 
 
 class Variant(msgspec.Struct, frozen=True):
@@ -56,6 +63,7 @@ class Variant(msgspec.Struct, frozen=True):
 class FeatureCommands(msgspec.Struct, frozen=True):
     """What a feature adds to the command line.
 
+    groups: first words of commands that are no command of their own, and what these commands are about
     overview: lines of the overview: first words of commands, and what they do on one line of 80 columns
     instead: words that people try, each with what to type
     is_first: whether its lines are the first of the overview
@@ -63,6 +71,7 @@ class FeatureCommands(msgspec.Struct, frozen=True):
 
     commands: tuple[Command, ...] = ()
     variants: tuple[Variant, ...] = ()
+    groups: Mapping[str, str] = {}
     overview: Mapping[str, str] = {}
     instead: Mapping[str, str] = {}
     is_first: bool = False

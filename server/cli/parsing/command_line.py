@@ -56,7 +56,7 @@ def parse_words(words: Sequence[str]) -> Invocation:
     own = {option.key for option in command.flags} | set(map(_argument_key, command.arguments))
     settings = {key: value for key, value in given.items() if key not in own}
     variant = next((each for each in command.variants if each.flag.key in given), None)
-    if "url" in given and settings and variant is None:
+    if "url" in given and settings and variant is None and command.is_url_running:
         raise UsageError(f"--{next(iter(settings))} has no effect with --url, which talks to a running server")
     own -= {each.flag.key for each in command.variants if each is not variant}
     run = command.run if variant is None else variant.run
@@ -152,7 +152,13 @@ def _explain_option(word: str, path: Sequence[str]) -> str:
     if path == ["call"] and not near:
         example = f"{flag.lstrip('-') or 'command'}=…"
         return f"call: unknown option {flag}; a tool's arguments have no dashes: {example}"
-    return f"unknown option {flag}{near}; see toolgate {' '.join([*path, '--help'])}"
+    dashes = _explain_dashes(COMMANDS[" ".join(path)]) if " ".join(path) in COMMANDS else ""
+    return f"unknown option {flag}{near}{dashes}; see toolgate {' '.join([*path, '--help'])}"
+
+
+def _explain_dashes(command: Command) -> str:
+    """Return how a command takes another one with its options, or ""."""
+    return "; options of COMMAND stand behind --" if command.takes_command else ""
 
 
 def _flags_here(path: Sequence[str]) -> list[str]:
@@ -175,7 +181,7 @@ def _explain(error: click.UsageError, command: Command, words: Sequence[str]) ->
             flag = error.option_name
             owners = ", ".join(each.name for each in COMMANDS.values() if flag in flags_of(each))
             misplaced = f"{command.name}: {flag} does not belong here (it belongs to {owners})"
-            text = misplaced if owners else _explain_unknown(flag, words)
+            text = (misplaced if owners else _explain_unknown(flag, words)) + _explain_dashes(command)
         case click.MissingParameter():
             known = ", ".join(pkgutil.resolve_name(command.choices)) if command.choices else ""
             missing = (error.param.metavar if error.param else None) or "an argument"

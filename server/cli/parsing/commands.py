@@ -50,7 +50,7 @@ FILTERS = (
 )
 
 
-GROUPS = {  # commands of several words
+_GROUPS = {  # commands of several words
     "user": "accounts of the built-in login",
     "workspace": "people's workspaces",
     "client": "OAuth clients",
@@ -264,6 +264,7 @@ def _list_overview(plugged: Sequence[FeatureCommands]) -> dict[str, str]:
 _PLUGGED: list[FeatureCommands] = [resolve_name(f"{ROOM}.{row.commands}") for row in FEATURES if row.commands]
 COMMANDS = _list_commands(_PLUGGED)
 OVERVIEW = _list_overview(_PLUGGED)
+GROUPS = _GROUPS | {word: text for each in _PLUGGED for word, text in each.groups.items()}
 INSTEAD_OF = _INSTEAD | {word: text for each in _PLUGGED for word, text in each.instead.items()}
 
 

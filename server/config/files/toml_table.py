@@ -108,6 +108,8 @@ def _drop_table(statements: Sequence[TomlStatement], path: tuple[str, ...]) -> l
         at = _find_end(statements, at)
         if rest and not rest[-1].text.strip() and all(not each.text.strip() for each in statements[at:]):
             rest.pop()  # the blank line before the last table
+        if at < len(statements) and not statements[at].text.strip() and (not rest or not rest[-1].text.strip()):
+            at += 1  # the blank line behind a table that had one before it, too, or was the first
     return rest
 
 

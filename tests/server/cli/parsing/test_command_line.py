@@ -61,7 +61,7 @@ def test_a_command_line_is_read(words: str, command: str, options: dict[str, Any
         ("tools --plugin x", "did you mean --plugins?"),
         ("--hlep", "unknown option --hlep (did you mean --help?)"),
         ("-help", "unknown option -h in -help (did you mean --help?)"),
-        ("-tv5", "unknown option -5 in -tv5\nusage: "),
+        ("-tv567", "unknown option -5 in -tv567\nusage: "),
         ("doctr", "unknown command 'doctr' (did you mean doctor?)"),
         ("user ad ada", "user: unknown command 'ad' (did you mean add?)"),
         ("audit verfy", "audit: unknown command 'verfy' (did you mean verify?)"),

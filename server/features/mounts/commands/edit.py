@@ -1,0 +1,117 @@
+"""Add a mounted server to the config file, and remove one (`toolgate mount add` and `remove`)."""
+
+import re
+import shutil
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from toolgate.server.base.text import suggest
+from toolgate.server.config.files.config_file import ConfigFileError
+from toolgate.server.config.load import Config
+from toolgate.server.features.mounts.config.editing import MountsFile, open_mounts_file
+from toolgate.server.features.mounts.config.mount_config import MountConfig
+from toolgate.server.features.mounts.config.table import read_mount
+from toolgate.server.protocol.errors import UsageError
+
+ITEM = re.compile(r"\s*([^=:\s]+)\s*[=:](.*)", re.DOTALL)
+LATER = ("CONFIG_VARIABLE_NOT_SET",)  # faults that the server's own environment may not have
+
+
+def add_mount(
+    config: Config,
+    *,
+    name: str,
+    commands: Sequence[str],
+    url: str | None = None,
+    header: Sequence[str] = (),
+    env: Sequence[str] = (),
+    per: str | None = None,
+    scope: str | None = None,
+    tools: Sequence[str] = (),
+    replace: bool = False,
+) -> int:
+    """Add a mount to the config file."""
+    if bool(commands) == bool(url):
+        raise UsageError("mount add: give either the command of the server, behind --, or its --url")
+    rows: dict[str, Any] = {
+        "command": commands[0] if commands else None,
+        "args": list(commands[1:]),
+        "url": url,
+        "headers": _parse_items("--header", header),
+        "env": _parse_items("--env", env, separator="="),
+        "per": per,
+        "scope": scope,
+        "tools": [pattern.strip() for word in tools for pattern in word.split(",") if pattern.strip()],
+    }
+    rows = {key: value for key, value in rows.items() if value}
+    notes = check_rows("mount add", name, rows, config.environment)
+
+    def add(file: MountsFile) -> str:
+        if name in file.mounts and not replace:
+            raise UsageError(f"mount add: {file.file} already has a mount {name}: --replace replaces it")
+        file.set_mount(name, rows)
+        return f"Added {name} to {file.file}"
+
+    return edit_file(config, "mount add", add, notes)
+
+
+def remove_mount(config: Config, *, name: str) -> int:
+    """Remove a mount from the config file."""
+
+    def remove(file: MountsFile) -> str:
+        if name not in file.mounts:
+            near = suggest(name, file.mounts)
+            listed = ", ".join(file.mounts)
+            known = near or (f"; mounts are {listed}" if listed else "")
+            raise UsageError(f"mount remove: {file.file} has no mount {name!r}{known}")
+        file.remove_mount(name)
+        return f"Removed {name} from {file.file}"
+
+    return edit_file(config, "mount remove", remove)
+
+
+def edit_file(config: Config, command: str, work: Callable[[MountsFile], str], notes: Iterable[str] = ()) -> int:
+    """Have the config file changed, print what `work` says and the notes, and return the exit code."""
+    try:
+        file = open_mounts_file(config.config_path)
+        done = work(file)
+        file.save()
+    except ConfigFileError as error:
+        print(f"toolgate: {command}: {error}", file=sys.stderr)
+        return 1
+    print(done)
+    for note in notes:
+        print(f"note: {note}")
+    return 0
+
+
+def check_rows(place: str, name: str, rows: Mapping[str, Any], environment: Mapping[str, str]) -> list[str]:
+    """Return what is to be known of a valid mount. Raises UsageError for one that is not valid."""
+    found = read_mount(name, rows, place, environment)
+    if isinstance(found, MountConfig):
+        return list(filter(None, [_describe_missing_program(found, environment)]))
+    faults = [fault.text for fault in found if fault.code not in LATER]
+    if faults:
+        raise UsageError("\n".join(faults))
+    return [fault.text.removeprefix(f"{place}: ") for fault in found]
+
+
+def _describe_missing_program(mount: MountConfig, environment: Mapping[str, str]) -> str:
+    """Return that the program of a command is not there, or ""."""
+    if not mount.command or shutil.which(mount.command, path=environment.get("PATH")):
+        return ""
+    return f"there is no program {mount.command} here: install it, or give its path"
+
+
+def _parse_items(flag: str, words: Sequence[str], separator: str = "=:") -> dict[str, str]:
+    """Return the values of NAME=VALUE by name. No error repeats a value."""
+    items: dict[str, str] = {}
+    for word in words:
+        found = ITEM.fullmatch(word)
+        if found is None or word[found.end(1) :].lstrip()[:1] not in separator:
+            raise UsageError(f"mount add: {flag} must be NAME=VALUE")
+        if found[1] in items:
+            raise UsageError(f"mount add: {flag} {found[1]} is given twice")
+        items[found[1]] = found[2].lstrip() if ":" in separator else found[2]
+    return items

@@ -1,0 +1,59 @@
+"""List the commands of mounts."""
+
+from toolgate.server.cli.parsing.command import JSON, STATE, Command, FeatureCommands
+from toolgate.server.config.option import Option
+from toolgate.server.config.types import parse_bool
+
+SERVER_URL = Option("url", "the server at this URL, instead of a command", metavar="URL")
+HEADER = Option("header", "header of each request to the URL", default=(), metavar="NAME=VALUE")
+VARIABLE = Option(
+    "env",
+    "variable of the command; ${env:OTHER} in a value is taken from the server's environment",
+    default=(),
+    metavar="NAME=VALUE",
+)
+PER = Option("per", "who shares a connection to the server: person, session or all", metavar="WHO")
+SCOPE = Option("scope", "the OAuth scope that a call needs (default tools:plugins)", metavar="SCOPE")
+PATTERNS = Option(
+    "tools",
+    "tools, prompts and resources to serve, such as 'search_*,!search_private' (default: all)",
+    default=(),
+    metavar="PATTERN,…",
+)
+REPLACE = Option("replace", "replace what has the same name", parse_bool)
+DRY_RUN = Option("dry-run", "show what would be written, and write nothing", parse_bool)
+
+COMMANDS = FeatureCommands(
+    commands=(
+        Command(
+            "mount add",
+            "mount the MCP server that a command starts, or the one at a URL",
+            "features.mounts.commands.edit:add_mount",
+            STATE,
+            "NAME [COMMAND…]",
+            (SERVER_URL, HEADER, VARIABLE, PER, SCOPE, PATTERNS, REPLACE),
+            example="toolgate mount add files -- npx -y @modelcontextprotocol/server-filesystem /srv/files",
+            is_url_running=False,
+        ),
+        Command(
+            "mount remove",
+            "remove a mounted server",
+            "features.mounts.commands.edit:remove_mount",
+            STATE,
+            "NAME",
+            lister="toolgate mount list",
+            example="toolgate mount remove files",
+        ),
+        Command(
+            "mount list",
+            "list the mounted servers, and what is wrong with any",
+            "features.mounts.commands.listing:list_mounts",
+            STATE,
+            "",
+            (JSON,),
+            example="toolgate mount list",
+        ),
+    ),
+    groups={"mount": "other MCP servers behind this one"},
+    overview={"mount": "serve other MCP servers behind this one"},
+)
