@@ -23,12 +23,12 @@ def list_mounts(config: Config, *, json: bool = False) -> int:
     elif found == MountList():
         print(f"{config.config_path} mounts no server: toolgate mount add adds one")
     else:
-        _print_mounts(found)
+        _print_mounts(config, found)
     return 0
 
 
-def _print_mounts(found: MountList) -> None:
-    rows = [(mount.name, "ok", _describe_server(mount), mount.per or "-", mount.scope) for mount in found.mounts]
+def _print_mounts(config: Config, found: MountList) -> None:
+    rows = [_format_row(mount, config.mounts[mount.name]) for mount in found.mounts]
     faulty = {fault.name: fault.code for fault in reversed(found.faults)}  # the first of each mount
     rows += [(escape_unprintable(name), code, "-", "-", "-") for name, code in reversed(faulty.items())]
     print_table([("NAME", "STATE", "SERVER", "PER", "SCOPE"), *rows])
@@ -36,8 +36,15 @@ def _print_mounts(found: MountList) -> None:
         print(f"{fault.code}: {escape_unprintable(fault.text)}")
 
 
-def _describe_server(mount: MountConfig) -> str:
-    text = escape_unprintable(hide_query(mount.url) or shlex.join((mount.command, *mount.args)))
+def _format_row(mount: MountConfig, rows: Mapping[str, Any]) -> tuple[str, ...]:
+    return mount.name, "ok", describe_server(rows), mount.per or "-", mount.scope
+
+
+def describe_server(rows: Mapping[str, Any]) -> str:
+    """Return a mount's command or URL as the file has it: without the values of variables."""
+    url = rows.get("url")
+    text = hide_query(url) if url else shlex.join((rows["command"], *rows.get("args", ())))
+    text = escape_unprintable(text)
     return text if len(text) <= MAX_SERVER else text[: MAX_SERVER - 1] + "…"
 
 
@@ -50,12 +57,12 @@ def hide_query(url: str) -> str:
 def _to_json(config: Config, found: MountList) -> Mapping[str, Any]:
     return {
         "file": str(config.config_path),
-        "mounts": [_mount_to_json(mount) for mount in found.mounts],
+        "mounts": [_mount_to_json(mount, config.mounts[mount.name]) for mount in found.mounts],
         "faults": msgspec.to_builtins(found.faults),
     }
 
 
-def _mount_to_json(mount: MountConfig) -> Mapping[str, Any]:
-    shown = msgspec.structs.asdict(mount)
+def _mount_to_json(mount: MountConfig, rows: Mapping[str, Any]) -> Mapping[str, Any]:
+    written = {key: rows.get(key, default) for key, default in (("command", ""), ("args", []), ("cwd", None))}
     names = {"env": sorted(mount.env), "headers": sorted(mount.headers)}
-    return {**shown, **names, "url": hide_query(mount.url), "cwd": mount.cwd and str(mount.cwd)}
+    return {**msgspec.structs.asdict(mount), **written, **names, "url": hide_query(rows.get("url", ""))}

@@ -1,4 +1,4 @@
-"""Put variables of the server's environment into values of `env` and `headers`.
+"""Put variables of the server's environment into values of a mount, so that the file need not hold keys.
 
 `${env:NAME}` is the variable's value, and `${env:NAME:-default}` has a value for one that is not set or empty.
 """
@@ -9,29 +9,32 @@ from collections.abc import Mapping
 from toolgate.server.features.mounts.config.faults import MountValueError
 
 PLACEHOLDER = re.compile(r"\$\{([^}]*)\}")
+OF_KINDS = re.compile(r"\$\{((?:env|input|secret|file|command|config):[^}]*)\}")  # no shell writes them so
 VARIABLE = re.compile(r"env:([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?", re.DOTALL)
-FOREIGN = re.compile(r"\$\{(?:env|input|secret|file|command|config):[^}]*\}")  # a shell's own are no words with a colon
 
 
 def expand_placeholders(text: str, environment: Mapping[str, str]) -> str:
-    """Return the text with the values of the variables. Raises MountValueError for one that is not set."""
+    """Return a value of `env` or `headers` with the values of the variables.
+
+    Raises MountValueError for one that is not set, and for each other `${…}`.
+    """
     return PLACEHOLDER.sub(lambda found: _expand(found[0], found[1], environment), text)
 
 
-def refuse_placeholders(text: str) -> str:
-    """Return the text. Raises MountValueError for one with a placeholder, where none is replaced."""
-    if found := FOREIGN.search(text):
-        raise MountValueError(
-            f"{found[0]} is replaced in values of env and headers alone: write the value itself", "CONFIG_PLACEHOLDER"
-        )
-    return text
+def expand_variables(text: str, environment: Mapping[str, str]) -> str:
+    """Return an argument, a command, a folder or a URL with the values of the variables. A shell's `${NAME}` stays.
+
+    Raises MountValueError for a variable that is not set, and for `${input:…}` and its like.
+    """
+    return OF_KINDS.sub(lambda found: _expand(found[0], found[1], environment), text)
 
 
 def _expand(placeholder: str, content: str, environment: Mapping[str, str]) -> str:
     found = VARIABLE.fullmatch(content)
     if found is None:
+        what = "is to be set by you" if content.startswith("input:") else "is unknown"
         raise MountValueError(
-            f"{placeholder} is unknown: write ${{env:NAME}} for a variable of the server's environment",
+            f"{placeholder} {what}: write the value, or ${{env:NAME}} for a variable of the server's environment",
             "CONFIG_PLACEHOLDER",
         )
     value = environment.get(found[1]) or found[2]

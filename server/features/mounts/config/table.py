@@ -14,7 +14,7 @@ from toolgate.server.config.load import Config
 from toolgate.server.features.mounts.config import values
 from toolgate.server.features.mounts.config.faults import FaultCode, MountFault, MountValueError
 from toolgate.server.features.mounts.config.mount_config import MountConfig
-from toolgate.server.features.mounts.config.placeholders import expand_placeholders
+from toolgate.server.features.mounts.config.placeholders import expand_placeholders, expand_variables
 from toolgate.server.protocol.errors import UsageError
 
 NAME = re.compile(r"[a-z][a-z0-9-]{0,15}")
@@ -94,7 +94,7 @@ def read_mount(
         if key not in READERS:
             continue
         try:
-            given[key] = _expand(key, READERS[key](value), environment)
+            given[key] = READERS[key](_expand(key, value, environment))
         except MountValueError as error:
             faults.append((error.code, f" {key}: {error}"))
         except ValueError as error:
@@ -135,18 +135,23 @@ def _find_misplaced(rows: Mapping[str, Any]) -> Iterator[tuple[FaultCode, str]]:
 
 
 def _expand(key: str, value: Any, environment: Mapping[str, str]) -> Any:
-    """Return the value with the variables in it. Raises MountValueError."""
-    if key not in ("env", "headers"):
-        return value
-    expanded = {name: _expand_one(name, text, environment) for name, text in value.items()}
-    if key == "headers":
-        for name, text in expanded.items():
-            values.check_header_value(name, text)
-    return expanded
+    """Return the value of a key with the variables in it. Raises MountValueError."""
+    if key in ("env", "headers") and isinstance(value, dict):
+        return {name: _expand_named(name, text, environment) for name, text in value.items()}
+    if key in OF_COMMAND or key in OF_URL:
+        return _expand_words(value, environment)
+    return value
 
 
-def _expand_one(name: str, text: str, environment: Mapping[str, str]) -> str:
+def _expand_words(value: Any, environment: Mapping[str, str]) -> Any:
+    """Return a text, or a list of texts, with the variables in it; another value as it is."""
+    if isinstance(value, list):
+        return [_expand_words(each, environment) for each in value]
+    return expand_variables(value, environment) if isinstance(value, str) else value
+
+
+def _expand_named(name: str, text: Any, environment: Mapping[str, str]) -> Any:
     try:
-        return expand_placeholders(text, environment)
+        return expand_placeholders(text, environment) if isinstance(text, str) else text
     except MountValueError as error:
         raise MountValueError(f"{name}: {error}", error.code) from None

@@ -9,7 +9,6 @@ from urllib.parse import urlsplit
 from toolgate.server.auth.scopes import SCOPE_PATTERN
 from toolgate.server.config.types import one_of, parse_seconds
 from toolgate.server.features.mounts.config.faults import MountValueError
-from toolgate.server.features.mounts.config.placeholders import refuse_placeholders
 from toolgate.server.policy.name_patterns import check_order, parse_pattern
 
 VARIABLE_NAME = re.compile(r"[^=\0]+")
@@ -34,20 +33,20 @@ def read_text(value: Any) -> str:
 
 
 def read_command(value: Any) -> str:
-    word = refuse_placeholders(read_text(value))
+    word = read_text(value)
     if not word.strip():
         raise MountValueError("must be a program, such as npx or /usr/bin/python3")
     return word
 
 
 def read_arguments(value: Any) -> tuple[str, ...]:
-    return tuple(refuse_placeholders(word) for word in _read_list(value))
+    return tuple(_read_list(value))
 
 
 def read_folder(value: Any) -> Path:
     """Return an absolute path: a server may be started in any folder."""
     try:
-        path = Path(refuse_placeholders(read_text(value))).expanduser()
+        path = Path(read_text(value)).expanduser()
     except RuntimeError as error:  # no home
         raise MountValueError(str(error)) from None
     if not path.is_absolute():
@@ -57,7 +56,7 @@ def read_folder(value: Any) -> Path:
 
 def read_url(value: Any) -> str:
     """Return an http or https URL without a person's name and password. No error repeats it."""
-    url = refuse_placeholders(read_text(value))
+    url = read_text(value)
     try:
         parts = urlsplit(url)
         is_valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
@@ -83,21 +82,17 @@ def read_environment(value: Any) -> Mapping[str, str]:
 def read_headers(value: Any) -> Mapping[str, str]:
     texts = _read_texts(value, 'such as { Authorization = "Bearer a" }')
     seen = set[str]()
-    for name in texts:
+    for name, text in texts.items():
         if not HEADER_NAME.fullmatch(name):
             raise MountValueError(f"{name!r} is not the name of a header")
+        if not HEADER_VALUE.fullmatch(text):
+            raise MountValueError(f"{name} must be of printable ASCII on one line")
         if name.lower() in OWN_HEADERS:
             raise MountValueError(f"{name} is written by Toolgate: leave it out")
         if name.lower() in seen:
             raise MountValueError(f"{name} is there twice: case does not count")
         seen.add(name.lower())
     return texts
-
-
-def check_header_value(name: str, value: str) -> None:
-    """Raise MountValueError for the value of a header that would end it, or that not all servers read alike."""
-    if not HEADER_VALUE.fullmatch(value):
-        raise MountValueError(f"{name} must be of printable ASCII on one line")
 
 
 def read_seconds(value: Any) -> float:

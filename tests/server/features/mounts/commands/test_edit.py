@@ -116,7 +116,7 @@ WRONG = {
     "add a --env A=1 --env A=2 -- sh": "--env A is given twice",
     "add a --per user -- sh": "per: must be person, session or all",
     "add a --tools !a,* -- sh": 'write "*" first',
-    "add a --env A=${input:b} -- sh": "${input:b} is unknown",
+    "add a --env A=${input:b} -- sh": "${input:b} is to be set by you",
     "add a npx -y": "options of COMMAND stand behind --",
     "add a npx --yes": "options of COMMAND stand behind --",
     "add": "NAME is missing",
@@ -149,20 +149,21 @@ def test_what_may_be_missing_is_noted(file: Path, run: Run) -> None:
     assert read(file)["a"]["env"] == {"A": "${env:TOKEN}"}
 
 
-def test_the_list_shows_mounts_and_faults_but_no_keys(file: Path, run: Run) -> None:
+def test_the_list_shows_mounts_and_faults_but_no_keys(file: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KEY", "hunter2")
     assert run("list") == f"{file} mounts no server: toolgate mount add adds one\n"
     write(
         file,
         '[mounts.web]\nurl = "https://a/mcp?key=hunter2"\nheaders = { K = "hunter2" }\n'
-        '[mounts."bad\\u001b"]\ncomand = "x"\n[mounts.files]\ncommand = "npx"\nargs = ["-y", "a b"]\nper = "all"\n'
-        'env = { K = "hunter2" }\n',
+        '[mounts."bad\\u001b"]\ncomand = "x"\n[mounts.files]\ncommand = "npx"\nargs = ["a b", "${env:KEY}"]\n'
+        'per = "all"\nenv = { K = "hunter2" }\n',
     )
     shown = run("list")
     lines = [line.split() for line in shown.splitlines()[:4]]
     assert lines == [
         ["NAME", "STATE", "SERVER", "PER", "SCOPE"],
         ["web", "ok", "https://a/mcp?…", "-", "tools:plugins"],
-        ["files", "ok", "npx", "-y", "'a", "b'", "all", "tools:plugins"],
+        ["files", "ok", "npx", "'a", "b'", "'${env:KEY}'", "all", "tools:plugins"],
         ["bad\\x1b", "CONFIG_NAME", "-", "-", "-"],
     ]
     assert "CONFIG_UNKNOWN_KEY: " in shown and "did you mean command?" in shown

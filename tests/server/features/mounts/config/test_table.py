@@ -42,8 +42,8 @@ def test_each_key_is_read() -> None:
     text = """
         [mounts.my-files2]
         command = "npx"
-        args = ["-y", "server", "sh -c 'echo ${HOME}'", ""]
-        cwd = "/srv"
+        args = ["-y", "${env:TOKEN}", "sh -c 'echo ${HOME}'", ""]
+        cwd = "${env:NONE:-/srv}"
         type = "stdio"
         tools = ["read_*", "!read_private"]
         read_only = ["read_*"]
@@ -66,7 +66,7 @@ def test_each_key_is_read() -> None:
             MountConfig(
                 name="my-files2",
                 command="npx",
-                args=("-y", "server", "sh -c 'echo ${HOME}'", ""),
+                args=("-y", "s3cret", "sh -c 'echo ${HOME}'", ""),
                 cwd=Path("/srv"),
                 env={"KEY": "Bearer s3cret:x"},
                 tools=("read_*", "!read_private"),
@@ -118,15 +118,16 @@ FAULTS = {
     'command = "a\\u0000"': ("CONFIG_VALUE", "NUL"),
     COMMAND + 'args = "-y"': ("CONFIG_VALUE", 'args: must be a list of texts, such as ["a", "b"]'),
     COMMAND + "args = [1]": ("CONFIG_VALUE", "args: must be a list of texts"),
-    COMMAND + 'args = ["${env:TOKEN}"]': ("CONFIG_PLACEHOLDER", "${env:TOKEN} is replaced in values of env"),
+    COMMAND + 'args = ["${env:NONE}"]': ("CONFIG_VARIABLE_NOT_SET", "args: the variable NONE is not set"),
+    'url = "https://a/${input:key}"': ("CONFIG_PLACEHOLDER", "url: ${input:key} is to be set by you"),
     COMMAND + 'cwd = "data"': ("CONFIG_VALUE", "cwd: must be an absolute path"),
     COMMAND + "env = { PORT = 80 }": ("CONFIG_VALUE", "env: PORT must be a text in quotes"),
     COMMAND + 'env = ["A=b"]': ("CONFIG_VALUE", "env: must be a table of texts"),
     COMMAND + 'env = { "A=" = "b" }': ("CONFIG_VALUE", "'A=' is not the name of a variable"),
     COMMAND + 'env = { A = "${env:NONE}" }': ("CONFIG_VARIABLE_NOT_SET", "A: the variable NONE is not set"),
     COMMAND + 'env = { A = "${env:EMPTY}" }': ("CONFIG_VARIABLE_NOT_SET", "or is empty"),
-    COMMAND + 'env = { A = "${input:key}" }': ("CONFIG_PLACEHOLDER", "env: A: ${input:key} is unknown"),
-    COMMAND + 'env = { A = "${TOKEN}" }': ("CONFIG_PLACEHOLDER", "write ${env:NAME}"),
+    COMMAND + 'env = { A = "${input:key}" }': ("CONFIG_PLACEHOLDER", "env: A: ${input:key} is to be set by you"),
+    COMMAND + 'env = { A = "${TOKEN}" }': ("CONFIG_PLACEHOLDER", "or ${env:NAME}"),
     'url = "ftp://a"': ("CONFIG_VALUE", "url: must be an http or https URL"),
     'url = "https://a b"': ("CONFIG_VALUE", "url: must be an http or https URL"),
     'url = "https://a:99999"': ("CONFIG_VALUE", "url: must be an http or https URL"),
