@@ -4,8 +4,8 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Awaitable, Callable
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Protocol
 
 import msgspec
 
@@ -25,9 +25,19 @@ CHANGES = frozenset(
         "notifications/resources/list_changed",
     )
 )
-Open = Callable[[SessionKey, Callable[[str, dict[str, Any]], None]], Awaitable[UpstreamSession]]
 
 log = logging.getLogger("toolgate.mounts")
+
+
+class Opener(Protocol):
+    """Opens conversations with the mounted server."""
+
+    async def open(self, key: SessionKey, on_notice: Callable[[str, dict[str, Any]], None]) -> UpstreamSession:
+        """Return a new one; `on_notice(method, params)` gets what the mounted server tells by itself. Raises
+        MountError."""
+        ...
+
+    async def close(self) -> None: ...
 
 
 class MountState(msgspec.Struct, frozen=True):
@@ -41,19 +51,19 @@ class MountState(msgspec.Struct, frozen=True):
 
 
 class Mount:
-    """One mounted server. `open_session(key, on_notice)` opens a conversation. `on_change()` is called when its lists
-    or its state differ."""
+    """One mounted server. `on_change(mount)` is called when its lists or its state differ."""
 
     def __init__(
-        self, config: MountConfig, store: ListStore, open_session: Open, on_change: Callable[["Mount"], None]
+        self, config: MountConfig, store: ListStore, opener: Opener, on_change: Callable[["Mount"], None]
     ) -> None:
         self.config = config
         self.store = store
         self.state = MountState("known" if store.all else "configured", time.time())
-        self._open_session = open_session
+        self._opener = opener
         self._on_change = on_change
         self._pool = SessionPool(self._open)
         self._backoff = RestartDelay()
+        self._fresh: set[ClientProfile] = set()  # whose lists were fetched since the start
         self._refreshes: dict[ClientProfile, asyncio.Task[None]] = {}
         self._turn = asyncio.Lock()  # where calls come one at a time
 
@@ -71,7 +81,7 @@ class Mount:
         return self.store.find(profile)
 
     def refresh(self, key: SessionKey, after: float = 0.0) -> "asyncio.Task[None]":
-        """Fetch the lists for a profile, once for all that ask. The task raises MountError."""
+        """Fetch the lists for a profile, once for all that ask, and again until that succeeds."""
         running = self._refreshes.get(key.profile)
         if running is None or running.done():
             running = self._refreshes[key.profile] = asyncio.get_running_loop().create_task(self._refresh(key, after))
@@ -93,6 +103,7 @@ class Mount:
         for task in self._refreshes.values():
             task.cancel()
         await self._pool.close()
+        await self._opener.close()
 
     async def restart(self) -> None:
         """End its conversations: the next request opens new ones."""
@@ -106,17 +117,21 @@ class Mount:
                 self.refresh(key, DEBOUNCE)
 
         try:
-            session = await self._open_session(key, note)
+            session = await self._opener.open(key, note)
         except MountError as error:
             self._note_failure(error)
             raise
         self._backoff.reset()
         self._set_state(MountState("running", time.time()))
+        session.follow_lists()
+        if key.profile not in self._fresh:
+            self.refresh(key)
         return session
 
     def _note_failure(self, error: MountError) -> None:
         self._backoff.note_failure()
-        log.warning("mount %s: %s", self.name, error.text)
+        if self.state.error != error.sentence:
+            log.warning("mount %s: %s", self.name, error.text)
         self._set_state(MountState("failed", time.time(), error.code, error.sentence))
 
     def _set_state(self, state: MountState) -> None:
@@ -124,14 +139,26 @@ class Mount:
         if (before.status, before.error) != (state.status, state.error):
             self._on_change(self)
 
+    async def _fetch(self, key: SessionKey) -> MountLists:
+        """Return the lists. Raises MountError."""
+        session = await self.get_session(key)
+        try:
+            return await fetch_lists(session)
+        except UpstreamRefusedError as error:
+            raise MountError("LIST_FAILED", f"it refused to list what it has: {error}") from None
+
     async def _refresh(self, key: SessionKey, after: float) -> None:
         if after:
             await asyncio.sleep(after)
-        session = await self.get_session(key)
-        try:
-            lists = await fetch_lists(session)
-        except UpstreamRefusedError as error:
-            raise MountError("LIST_FAILED", f"it refused to list what it has: {error}") from None
+        lists = None
+        while lists is None:
+            try:
+                lists = await self._fetch(key)
+            except MountError as error:
+                if error.code == "LIST_FAILED":  # others were noted as they came
+                    self._note_failure(error)
+                await asyncio.sleep(max(self._backoff.seconds_left, DEBOUNCE))
+        self._fresh.add(key.profile)
         if self.store.put(key.profile, lists):
             await asyncio.to_thread(self.store.save)
             self._on_change(self)

@@ -41,7 +41,7 @@ class MountViews:
 
     def __init__(self, list_mounts: Callable[[], Sequence[ServedMount]]) -> None:
         self._list_mounts = list_mounts
-        self._waited: dict[tuple[str, ClientProfile], asyncio.Task[None]] = {}
+        self._asked: WeakKeyDictionary[Mount, set[ClientProfile]] = WeakKeyDictionary()
         self._names: Names = {}
         self._views: WeakKeyDictionary[Registry, dict[ClientProfile, Registry]] = WeakKeyDictionary()
 
@@ -61,10 +61,10 @@ class MountViews:
         profile = create_profile(session.capabilities)
         waiting: list[asyncio.Task[None]] = []
         for served in self._list_mounts():
-            key = (served.mount.name, profile)
-            if served.mount.find_lists(profile) is None and key not in self._waited:
+            asked = self._asked.setdefault(served.mount, set())
+            if served.mount.find_lists(profile) is None and profile not in asked:
+                asked.add(profile)
                 waiting.append(served.mount.refresh(find_key(served.per, session)))
-                self._waited[key] = waiting[-1]
         if waiting:
             await asyncio.wait(waiting, timeout=PATIENCE)
 

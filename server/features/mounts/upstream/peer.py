@@ -43,11 +43,12 @@ class MountNotice(msgspec.Struct, frozen=True):
 
 class Flight:
     """One request under way. `events` brings notices and questions, and last its result or an error. `can_ask` names
-    the methods of questions that its client can answer."""
+    the methods of questions that its client can answer. `is_call`: somebody waits for it."""
 
-    def __init__(self, can_ask: frozenset[str] = frozenset()) -> None:
+    def __init__(self, can_ask: frozenset[str] = frozenset(), *, is_call: bool = True) -> None:
         self.id = 0
         self.can_ask = can_ask
+        self.is_call = is_call
         self.is_over = False
         self.events: asyncio.Queue[MountNotice | Question | Members | UpstreamFault | UpstreamRefusal] = asyncio.Queue()
 
@@ -92,7 +93,7 @@ class UpstreamPeer:
 
     @property
     def is_idle(self) -> bool:
-        return not self._flights
+        return not any(flight.is_call for flight in self._flights.values())
 
     async def send(
         self,
@@ -235,7 +236,8 @@ class UpstreamPeer:
             token = params.get("progressToken")
             flight = self._flights.get(token) if type(token) is int else None
         elif method == LOG:
-            flight = flight or next(reversed(self._flights.values()), None)
+            calls = (each for each in reversed(self._flights.values()) if each.is_call)
+            flight = flight or next(calls, None)
         else:
             self._on_notice(method, params)
             return

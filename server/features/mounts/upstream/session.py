@@ -1,5 +1,7 @@
 """Hold one conversation with a mounted server, opened for one set of a client's capabilities."""
 
+import asyncio
+import contextlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -7,13 +9,16 @@ import msgspec
 
 from toolgate.server.features.mounts.upstream import messages
 from toolgate.server.features.mounts.upstream.envelope import create_envelope, list_headers
-from toolgate.server.features.mounts.upstream.errors import MountError
+from toolgate.server.features.mounts.upstream.errors import MountError, UpstreamRefusal
 from toolgate.server.features.mounts.upstream.messages import Members
 from toolgate.server.features.mounts.upstream.peer import Flight, UpstreamPeer
 
 MAX_PAGES = 1_000  # of one list
 MAX_LISTED = 10_000  # items of one list
 LIST_TIMEOUT = 10.0  # seconds for a page of a list
+LISTS = ("tools", "prompts", "resources")
+LISTEN = "subscriptions/listen"
+LISTEN_AGAIN = 5.0  # seconds after the end of such a request
 METHODS = {  # capability of a client → the questions that it answers
     "elicitation": "elicitation/create",
     "sampling": "sampling/createMessage",
@@ -38,6 +43,7 @@ class UpstreamSession:
         self.peer = peer
         self.info = info
         self.capabilities = capabilities
+        self._following: asyncio.Task[None] | None = None
         self._envelope = create_envelope(info.revision, capabilities) if info.is_modern else {}
         self.can_ask = frozenset(method for name, method in METHODS.items() if name in capabilities)
 
@@ -71,7 +77,29 @@ class UpstreamSession:
             cursor = following
         raise MountError("LIST_FAILED", f"its answer to {method} has more than {MAX_PAGES} pages")
 
+    def follow_lists(self) -> None:
+        """Have a server of the stateless era tell of changes of its lists; one of the sessions era does by itself."""
+        wanted = {
+            f"{name}ListChanged": True
+            for name in LISTS
+            if isinstance(declared := self.info.capabilities.get(name), dict) and declared.get("listChanged") is True
+        }
+        if self.info.is_modern and wanted and self._following is None:
+            self._following = asyncio.get_running_loop().create_task(self._follow_lists({"notifications": wanted}))
+
+    async def _follow_lists(self, params: Mapping[str, Any]) -> None:
+        while self.is_alive:
+            flight = Flight(is_call=False)
+            with contextlib.suppress(MountError):
+                await self.start(LISTEN, params, flight, with_progress=False)
+                event = await flight.events.get()
+                if isinstance(event, UpstreamRefusal):
+                    return  # it has none
+            await asyncio.sleep(LISTEN_AGAIN)
+
     async def close(self) -> None:
+        if self._following is not None:
+            self._following.cancel()
         if self.peer.wire is not None:
             await self.peer.wire.close()
 

@@ -22,9 +22,9 @@ ODD_RESULT = (  # what a decoder would change: numbers, the order of keys, field
     '{"zebra":1.0,"content":[{"type":"text","text":"odd","strange":9223372036854775808,"_meta":{"b":null,"a":1e2}}],'
     '"structuredContent":{"z":1.10,"a":[],"n":null},"isError":false}'
 )
-NAMES = (
-    "echo odd error count progress log slow ask sample roots exit rubbish flood wrong_id grow deep large env pid".split()
-)
+QUIET = ("echo", "odd", "error", "count", "progress", "log", "slow", "env", "pid", "grow")
+ASKING = ("ask", "sample", "roots")
+NAMES = (*QUIET, *ASKING, "exit", "rubbish", "flood", "wrong_id", "deep", "large")
 
 Emit = Callable[[Any], None]
 
@@ -45,6 +45,7 @@ class FarServer:
         self.capabilities: dict[str, Any] = {}
         self.cancelled: list[Any] = []
         self.answers: dict[str, queue.Queue[Any]] = {}
+        self.listening: list[Emit] = []
         self.running: dict[Any, threading.Event] = {}
 
     def handle(self, message: dict[str, Any], emit: Emit) -> None:
@@ -74,7 +75,7 @@ class FarServer:
             return
         if result is not None:
             text = result if isinstance(result, str) else json.dumps(result)
-            emit('{"jsonrpc":"2.0","id":%s,"result":%s}' % (json.dumps(id), text))
+            emit(f'{{"jsonrpc":"2.0","id":{json.dumps(id)},"result":{text}}}')
 
     def _result(self, id: Any, method: str, params: dict[str, Any], emit: Emit, is_modern: bool) -> Any:
         told = {"name": "far", "version": "1"}
@@ -109,6 +110,10 @@ class FarServer:
                 return {"contents": [{"uri": params["uri"], "text": params["uri"], "odd": 1.0}], **more}
             case "completion/complete":
                 return {"completion": {"values": [json.dumps(params["ref"]), params["argument"]["value"]]}, **more}
+            case "subscriptions/listen":
+                assert params["notifications"]["toolsListChanged"] is True
+                self.listening.append(emit)
+                return None
             case "tools/call":
                 self.calls += 1
                 return self._call(id, params, emit, is_modern)
@@ -117,7 +122,7 @@ class FarServer:
     def _names(self, params: dict[str, Any], is_modern: bool) -> list[str]:
         can = params["_meta"][CAPABILITIES] if is_modern else self.capabilities
         grown = [f"grown_{number}" for number in range(self.grown)]
-        return [name for name in [*NAMES, *grown] if name not in ("ask", "sample", "roots") or _needs(name) in can]
+        return [name for name in [*NAMES, *grown] if name not in ASKING or _needs(name) in can]
 
     def _tool(self, name: str) -> dict[str, Any]:
         return {
@@ -177,7 +182,8 @@ class FarServer:
                 return _text("mine")
             case "grow":
                 self.grown += 1
-                emit({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
+                for tell in self.listening if is_modern else [emit]:
+                    tell({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
                 return _text("grown")
             case "deep":
                 return '{"content":[],"structuredContent":' + "[" * 100_000 + "]" * 100_000 + "}"
@@ -265,7 +271,9 @@ def serve_http(era: str, place: str) -> None:
                 sessions[id] = FarServer(era)
             server = common if is_modern or era == "modern" else sessions.get(id)
             if server is None:
-                self._send(404 if id else 400, b'{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"no session"}}')
+                self._send(
+                    404 if id else 400, b'{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"no session"}}'
+                )
                 return
             if is_modern:
                 assert self.headers["Mcp-Method"] == message["method"], dict(self.headers)

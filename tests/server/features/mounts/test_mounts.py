@@ -2,6 +2,7 @@
 whoever is to answer them."""
 
 import json
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from tests.server.features.mounts.far_server import FORM, NAMES, ODD_RESULT
 from tests.server.features.mounts.mounted import (
     ANSWERS,
     CAPABILITIES,
+    PROGRAM,
     answer,
     call_through,
     command_mount,
@@ -177,8 +179,9 @@ def test_a_cancelled_call_is_cancelled_at_the_mount(mounted: Callable[..., Serve
     assert server.text("far__count") == "3"
 
 
-def test_a_list_that_changes_is_announced_and_served(mounted: Callable[..., Server]) -> None:
-    server = mounted(command_mount("legacy"))
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+def test_a_list_that_changes_is_announced_and_served(mounted: Callable[..., Server], era: str) -> None:
+    server = mounted(command_mount(era))
     server.request("tools/list")
     assert server.text("far__grow") == "grown"
     server.wait(lambda said: said.get("method") == "notifications/tools/list_changed")
@@ -220,7 +223,9 @@ def test_what_is_no_answer_is_left_out(mounted: Callable[..., Server], tool: str
 
 
 def test_a_program_has_its_own_environment_and_little_else(mounted: Callable[..., Server]) -> None:
-    server = mounted(command_mount("both", "far", 'env = { KEY = "${env:FAR_KEY}" }'), env={"FAR_KEY": "k", "OTHER": "o"})
+    server = mounted(
+        command_mount("both", "far", 'env = { KEY = "${env:FAR_KEY}" }'), env={"FAR_KEY": "k", "OTHER": "o"}
+    )
     server.request("tools/list")
     found = json.loads(server.text("far__env"))
     assert found["KEY"] == "k"
@@ -284,3 +289,34 @@ def test_of_many_mounts_the_good_ones_are_listed_soon(mounted: Callable[..., Ser
         assert {"good__echo", "far__echo"} <= names
         for code in ("COMMAND_NOT_FOUND", "CONNECT_FAILED"):
             assert eventually(lambda code=code: code in server.log())
+
+
+def test_a_change_of_the_file_is_live_and_touches_no_other_mount(
+    mounted: Callable[..., Server], tmp_path: Path
+) -> None:
+    server = mounted(command_mount("legacy", "kept"), command_mount("legacy", "gone"))
+    server.request("tools/list")
+    pid, gone = server.text("kept__pid"), server.text("gone__pid")
+
+    def names() -> set[str]:
+        return {
+            tool["name"].partition("__")[0] for tool in server.request("tools/list")["tools"] if "__" in tool["name"]
+        }
+
+    assert names() == {"kept", "gone"}
+    write_config(tmp_path, command_mount("legacy", "kept"), command_mount("modern", "new"))
+    assert eventually(lambda: names() == {"kept", "new"})
+    assert server.text("kept__pid") == pid
+    assert eventually(lambda: not Path(f"/proc/{gone}").exists())
+    write_config(tmp_path, "this is no TOML")
+    assert eventually(lambda: "the mounts stay as they are" in server.log())
+    assert names() == {"kept", "new"}
+
+
+def test_a_mount_that_comes_up_later_is_announced(mounted: Callable[..., Server], tmp_path: Path) -> None:
+    script = tmp_path / "later.py"
+    server = mounted(f'[mounts.later]\ncommand = "{sys.executable}"\nargs = ["{script}", "legacy"]\n')
+    assert not [tool for tool in server.request("tools/list")["tools"] if tool["name"].startswith("later")]
+    script.write_text(PROGRAM.read_text())
+    server.wait(lambda said: said.get("method") == "notifications/tools/list_changed")
+    assert server.text("later__count") == "1"

@@ -1,0 +1,75 @@
+"""Hold the mounts that are served, and follow the config file: a change touches no mount but its own."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+
+from toolgate.server.config.files.config_file import ConfigFileError
+from toolgate.server.config.load import Config
+from toolgate.server.features.mounts.config.faults import MountFault
+from toolgate.server.features.mounts.config.mount_config import MountConfig
+from toolgate.server.features.mounts.config.table import MountList, read_mounts
+from toolgate.server.features.mounts.parts.views import ServedMount
+from toolgate.server.protocol.errors import UsageError
+
+log = logging.getLogger("toolgate.mounts")
+
+
+class MountSet:
+    """The mounts of one server, in the order of the file. `create(config)` makes one; `on_change()` is called when
+    others are served."""
+
+    def __init__(
+        self,
+        create: Callable[[MountConfig], ServedMount],
+        close: Callable[[ServedMount], Awaitable[None]],
+        on_change: Callable[[], None],
+    ) -> None:
+        self._create = create
+        self._close = close
+        self._on_change = on_change
+        self._served: dict[str, ServedMount] = {}
+        self.faults: tuple[MountFault, ...] = ()
+
+    @property
+    def served(self) -> list[ServedMount]:
+        return list(self._served.values())
+
+    async def apply(self, found: MountList) -> None:
+        """Serve these mounts. Those that are as before stay, with all that they do."""
+        self._log_faults(found)
+        before, self._served = self._served, {}
+        for config in found.mounts:
+            same = before.get(config.name)
+            is_same = same is not None and same.mount.config == config
+            self._served[config.name] = before.pop(config.name) if is_same else self._create(config)
+        self._on_change()
+        await asyncio.gather(*(self._close(each) for each in before.values()))
+
+    async def follow(self, config: Config) -> None:
+        """Look at the config file, and serve what it says now. A file that can't be read changes nothing."""
+        try:
+            found = await asyncio.to_thread(_read, config)
+        except (ConfigFileError, UsageError) as error:
+            log.warning("%s: the mounts stay as they are", error)
+            return
+        if (found.faults, tuple(each.mount.config for each in self.served)) != (self.faults, found.mounts):
+            await self.apply(found)
+
+    async def close(self) -> None:
+        served, self._served = self.served, {}
+        await asyncio.gather(*(self._close(each) for each in served))
+
+    def _log_faults(self, found: MountList) -> None:
+        for fault in found.faults:
+            if fault not in self.faults:
+                log.warning("mount %s: %s: %s", fault.name, fault.code, fault.text)
+        self.faults = found.faults
+
+
+def _read(config: Config) -> MountList:
+    """Return what the file says now. Raises ConfigFileError, UsageError."""
+    from toolgate.server.features.mounts.config.editing import open_mounts_file  # start-up: tomlkit
+
+    table: Mapping[str, object] = open_mounts_file(config.config_path).mounts
+    return read_mounts(table, str(config.config_path), config.environment)
