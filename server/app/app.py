@@ -108,7 +108,8 @@ class App:
         if self.config.plugins:
             with self._progress.show("loading plugins"):
                 await served.load_plugins()
-        served.check_rules(host.rules(), await build.list_callers(self.config, host.store(), host.rules()))
+        callers = await build.list_callers(self.config, host.store(), host.rules())
+        served.check_rules(host.rules(), callers, host.mount_names)
         served.follow(self._jobs)
         start(host.clock().start, WATCH_AFTER)
         start(host.call_tasks().resume_soon, WATCH_AFTER)

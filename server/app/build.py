@@ -111,7 +111,9 @@ def build_rules(config: Config) -> Rules:
     return Rules(*(parse_rules(words, known_as) for words in (config.deny, config.allow, config.approve)))
 
 
-def find_rule_names(config: Config, callers: Callers, plugins: "PluginReloader", registry: Registry) -> RuleNames:
+def find_rule_names(
+    config: Config, callers: Callers, plugins: "PluginReloader", mounts: Collection[str], registry: Registry
+) -> RuleNames:
     """Return what rules can name now."""
     from toolgate.server.auth.scopes import SERVED  # start-up: few servers have rules
 
@@ -123,6 +125,7 @@ def find_rule_names(config: Config, callers: Callers, plugins: "PluginReloader",
         callers,
         is_complete=plugins.is_complete and not config.classic.hidden_tools,
         can_grow=bool(config.plugins or config.classic.hidden_tools),
+        mounts=mounts,
     )
 
 

@@ -112,6 +112,7 @@ class AppHost(StateHost):
         self.page_reader: Slot[PageReader] = Slot("page_reader", lambda: build.build_page_reader(config, self.web()))
         self.search = Slot("search", lambda: build.build_search(config, self.web(), self.page_reader()))
         self.skills = Slot("skills", lambda: Skills(build.skill_folders(config), self.folder() / "cache/skills.json"))
+        self.mount_names: list[str] = []  # of the servers whose tools come later, for rules
         self.views: Slot[RegistryViews | None] = Slot("views", lambda: None)
         self.served = Slot("served", self._create_served)
         # -- calls

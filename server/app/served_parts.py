@@ -1,7 +1,7 @@
 """Keep the registry of what is served: the built-in parts, those of skills, and those of plugins."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -68,9 +68,10 @@ class ServedParts:
         except Exception:  # a folder may be of no use
             log.exception("the plugin folders can't be looked at")
 
-    def check_rules(self, rules: Rules, callers: Callers) -> None:
+    def check_rules(self, rules: Rules, callers: Callers, mounts: Collection[str]) -> None:
         """Raise UsageError for rules that name nothing here. From now on a change that leads to some is logged."""
-        self._rule_check = RuleCheck(rules, partial(build.find_rule_names, self._config, callers, self.plugins))
+        find_names = partial(build.find_rule_names, self._config, callers, self.plugins, mounts)
+        self._rule_check = RuleCheck(rules, find_names)
         self._rule_check.refuse(self.registry)
 
     def follow(self, jobs: DelayedTasks) -> None:

@@ -38,6 +38,7 @@ class RuleNames(msgspec.Struct, frozen=True):
     - `scopes`: None if an external issuer chooses them.
     - `callers`: form of a caller (`account:…`) → the names, or None if they can't be listed. A form that no caller has
       is missing.
+    - `mounts`: those of all mounted servers, also of unreachable ones, whose tools come when they are known.
     - `is_complete`: no tool is hidden, and no plugin file is without its tools. `can_grow`: plugins may be added.
     """
 
@@ -47,6 +48,7 @@ class RuleNames(msgspec.Struct, frozen=True):
     callers: Callers
     is_complete: bool = True
     can_grow: bool = False
+    mounts: Collection[str] = ()
 
     def find_fault(self, rule: Rule, *, strict: bool) -> tuple[str, bool]:
         """Return why the rule can match no call, or "", and whether that is final; `strict` as in `Rule.applies_to`."""
@@ -55,9 +57,10 @@ class RuleNames(msgspec.Struct, frozen=True):
             return fault, True
         kind, what = split_kind(rule.target)
         is_glob = any(map(what.__contains__, GLOB))
-        if kind == "plugin":
-            is_found = any(matches_name(what, name, strict=strict) for name in self.plugins)
-            return "" if is_found else _describe_missing(kind, what, self.plugins), not (is_glob and self.can_grow)
+        places = {"plugin": self.plugins, "mount": self.mounts}.get(kind)
+        if places is not None:
+            is_found = any(matches_name(what, name, strict=strict) for name in places)
+            return "" if is_found else _describe_missing(kind, what, places), not (is_glob and self.can_grow)
         matched = [tool for tool in self.tools.values() if rule.names_tool(tool, strict=strict)]
         if matched:
             takes_command = rule.pattern is None or any(map(_may_take_command, matched))
@@ -65,7 +68,7 @@ class RuleNames(msgspec.Struct, frozen=True):
         if kind == "scope" and what in (self.scopes or ()):
             return "", True
         known = sorted({tool.scope for tool in self.tools.values()}.union(self.scopes or ())) if kind else self.tools
-        may_come = self.can_grow if is_glob else not self.is_complete
+        may_come = bool(self.mounts) or (self.can_grow if is_glob else not self.is_complete)
         return _describe_missing(kind or "tool", what, known), not may_come
 
     def _find_caller_fault(self, rule: Rule) -> str:

@@ -68,7 +68,7 @@ async def rules(config: Config) -> CheckFinding:
         raise CheckSkippedError("none are configured")
     from toolgate.server.app import build as parts
     from toolgate.server.app import builtin_tools  # start-up
-    from toolgate.server.app.features import open_store
+    from toolgate.server.app.features import build_host
     from toolgate.server.policy.rule_check import RuleCheck
     from toolgate.server.state.store import StateError
     from toolgate.tools.api.registry import Registry
@@ -76,7 +76,8 @@ async def rules(config: Config) -> CheckFinding:
 
     rules = parts.build_rules(config)
     try:
-        async with aclosing(open_store(config, upgrades=False)) as store:
+        host, _ = build_host(config, upgrades=False)
+        async with aclosing(host.store()) as store:
             callers = await parts.list_callers(config, store, rules)
     except StateError as error:
         raise CheckSkippedError(str(error)) from None
@@ -84,7 +85,7 @@ async def rules(config: Config) -> CheckFinding:
     with _capture_warnings("toolgate.plugins"):
         async with _load_plugins(config) as plugins:
             registry = plugins.registry(Registry(built_in))
-            check = RuleCheck(rules, partial(parts.find_rule_names, config, callers, plugins))
+            check = RuleCheck(rules, partial(parts.find_rule_names, config, callers, plugins, host.mount_names))
             faults = check.find_faults(registry)
     told = "; ".join(f"{rule}: {fault}" for rule, fault, _ in faults)
     if any(is_final for _, _, is_final in faults):

@@ -29,6 +29,7 @@ class MountsFeature:
         self._serves = False  # whether other lists can be announced
 
     def build(self, host: AppHost) -> None:
+        host.mount_names += host.config.mounts
         host.part_sources.append(self._views.list_parts)
         host.views.take(lambda _: self._views)
         host.jobs.append(Job(lambda: self._follow(host), FOLLOW_AFTER))

@@ -1,0 +1,116 @@
+"""Mounted servers over HTTP: people and sessions do not share a conversation, and scopes and rules hold."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.clients.raw_client import Refusal
+from tests.clients.raw_http_client import site, spoken
+from tests.server.auth.minted_tokens import Signed, asked
+from tests.server.features.mounts.mounted import (
+    CAPABILITIES,
+    FarSite,
+    answer,
+    command_mount,
+    far_site,
+    url_mount,
+    write_config,
+)
+
+MODERN_MOUNT, LEGACY_MOUNT = "modern", "legacy"
+
+
+@pytest.fixture
+def far(tmp_path: Path) -> Iterator[FarSite]:
+    with far_site(tmp_path, LEGACY_MOUNT) as opened:
+        yield opened
+
+
+class People:
+    """A server with sign-in, whose people call with tokens of their own."""
+
+    def __init__(self, signed: Signed) -> None:
+        self._signed = signed
+
+    def request(self, who: str, method: str, params: dict[str, Any], scopes: str | None = None) -> Any:
+        """Return the status and the answer."""
+        how = {} if scopes is None else {"scope": scopes}
+        response, _, answered = asked(self._signed, self._signed.token(who, **how), method, params)
+        return response.status, answered
+
+    def call(self, who: str, tool: str) -> str:
+        status, answered = self.request(who, "tools/call", {"name": tool, "arguments": {}})
+        assert status == 200, answered
+        text: str = answered["result"]["content"][0]["text"]
+        return text
+
+
+@pytest.fixture
+def people(far: FarSite, tmp_path: Path) -> Iterator[People]:
+    options = ("--auth", "oauth", *write_config(tmp_path, url_mount(far.url)))
+    with site(tmp_path / "server", *options) as listening:
+        yield People(Signed(listening))
+
+
+def test_two_people_have_a_conversation_each(people: People) -> None:
+    for who in ("ada", "bob"):
+        people.request(who, "tools/list", {})
+    assert [people.call("ada", "far__count") for _ in range(3)] == ["1", "2", "3"]
+    assert people.call("bob", "far__count") == "1"
+
+
+def test_a_call_needs_the_scope_of_the_mount(people: People) -> None:
+    _, listed = people.request("ada", "tools/list", {}, "tools:read")
+    assert "far__count" in {tool["name"] for tool in listed["result"]["tools"]}
+    status, _ = people.request("ada", "tools/call", {"name": "far__count", "arguments": {}}, "tools:read")
+    assert status == 403
+
+
+def test_sessions_have_a_conversation_each(far: FarSite, tmp_path: Path) -> None:
+    options = write_config(tmp_path, url_mount(far.url))
+    with site(tmp_path / "server", *options) as listening, spoken(listening, "http") as first:
+        first.request("tools/list")
+        assert [first.text("far__count") for _ in range(2)] == ["1", "2"]
+        with spoken(listening, "http") as second:
+            second.request("tools/list")
+            assert second.text("far__count") == "1"
+
+
+@pytest.mark.parametrize("transport", ["http", "sse"])
+def test_a_question_reaches_the_client_over_http(far: FarSite, tmp_path: Path, transport: str) -> None:
+    revision = "2024-11-05" if transport == "sse" else "2025-11-25"
+    options, how = write_config(tmp_path, url_mount(far.url)), {"capabilities": CAPABILITIES, "answer": answer}
+    with (
+        site(tmp_path / "server", *options) as listening,
+        spoken(listening, transport, revision=revision, **how) as client,  # type: ignore[arg-type]
+    ):
+        client.request("tools/list")
+        assert json.loads(client.text("far__roots"))["roots"][0]["name"] == "far"
+
+
+def test_a_rule_names_a_mount(far: FarSite, tmp_path: Path) -> None:
+    options = ("--deny", "mount:far", *write_config(tmp_path, url_mount(far.url)))
+    with site(tmp_path / "server", *options) as listening, spoken(listening, "http") as client:
+        assert not [tool for tool in client.request("tools/list")["tools"] if tool["name"].startswith("far__")]
+        assert "the rule --deny mount:far" in client.error("far__count")
+
+
+def test_a_plan_holds_a_mounted_tool_unless_the_operator_says_it_is_harmless(far: FarSite, tmp_path: Path) -> None:
+    options = write_config(tmp_path, url_mount(far.url, "far", 'read_only = ["echo"]'))
+    with site(tmp_path / "server", *options) as listening, spoken(listening, "http") as client:
+        client.request("tools/list")
+        client.text("PlanMode", {"action": "enter", "goal": "look"})
+        assert "refused while a plan is active" in client.error("far__count")  # which calls itself read-only
+        assert client.text("far__echo")
+
+
+def test_a_command_is_no_process_of_the_server(tmp_path: Path) -> None:
+    with site(tmp_path / "server", *write_config(tmp_path, command_mount(LEGACY_MOUNT))) as listening:
+        with spoken(listening, "http") as client:
+            assert not [tool for tool in client.request("tools/list")["tools"] if tool["name"].startswith("far__")]
+            with pytest.raises(Refusal):
+                client.call("far__count")
+        assert "NEEDS_STDIO" in listening.log()
