@@ -8,6 +8,7 @@ from toolgate.server.features.mounts.config.mount_config import MountConfig
 from toolgate.server.features.mounts.mount.lists import MountLists
 from toolgate.server.features.mounts.mount.requests import RequestForwarder
 from toolgate.server.features.mounts.parts.relays import ORIGINAL, PromptRelay, ResourceRelay, ToolRelay
+from toolgate.server.features.mounts.parts.rewriting import UriRewriter
 from toolgate.server.policy.name_patterns import is_chosen
 from toolgate.tools.api.function import Function
 from toolgate.tools.api.prompt import Prompt
@@ -31,12 +32,12 @@ class PartMaker:
         self._function = Function(_never_called, f"mount {config.name}")
         self._told: set[str] = set()
 
-    def create_parts(self, lists: MountLists, name: Name) -> Iterator[Part]:
+    def create_parts(self, lists: MountLists, name: Name, rewriter: UriRewriter) -> Iterator[Part]:
         """Yield the parts of what is listed and served. `name(kind, original)` returns what an item is called here."""
-        yield from self._create_all(lists.tools, "name", lambda item: self._create_tool(item, name))
-        yield from self._create_all(lists.prompts, "name", lambda item: self._create_prompt(item, name))
-        yield from self._create_all(lists.resources, "uri", self._create_resource)
-        yield from self._create_all(lists.templates, "uriTemplate", self._create_resource)
+        yield from self._create_all(lists.tools, "name", lambda item: self._create_tool(item, name, rewriter))
+        yield from self._create_all(lists.prompts, "name", lambda item: self._create_prompt(item, name, rewriter))
+        yield from self._create_all(lists.resources, "uri", lambda item: self._create_resource(item, rewriter))
+        yield from self._create_all(lists.templates, "uriTemplate", lambda item: self._create_resource(item, rewriter))
 
     def list_names(self, lists: MountLists) -> Iterator[tuple[str, str]]:
         """Yield the kind and the original name of each tool and prompt that is served."""
@@ -45,6 +46,14 @@ class PartMaker:
                 original = item.get("name")
                 if isinstance(original, str) and original and self._serves(original):
                     yield kind, original
+
+    def list_uris(self, lists: MountLists) -> Iterator[str]:
+        """Yield the URIs and templates that are served."""
+        for field, items in (("uri", lists.resources), ("uriTemplate", lists.templates)):
+            for item in items:
+                original = item.get(field)
+                if isinstance(original, str) and self._serves(original):
+                    yield original
 
     def _create_all(
         self, items: list[dict[str, Any]], named: str, create: Callable[[dict[str, Any]], Part]
@@ -65,7 +74,7 @@ class PartMaker:
             else:
                 yield part
 
-    def _create_tool(self, item: dict[str, Any], name: Name) -> Tool:
+    def _create_tool(self, item: dict[str, Any], name: Name, rewriter: UriRewriter) -> Tool:
         schema = item.get("inputSchema")
         if not isinstance(schema, dict):
             raise TypeError("its input schema is no object")
@@ -74,23 +83,27 @@ class PartMaker:
         return Tool(
             self._function,
             **self._describe(shown, item),
-            relay=ToolRelay(self._forwarder, original, _rename(item, shown)),
+            relay=ToolRelay(self._forwarder, original, _rename(rewriter.rewrite_item(item), shown), rewriter),
             annotations=self._judge(original),
             raw_input=schema,
             mount=self._config.name,
         )
 
-    def _create_prompt(self, item: dict[str, Any], name: Name) -> Prompt:
+    def _create_prompt(self, item: dict[str, Any], name: Name, rewriter: UriRewriter) -> Prompt:
         original = item["name"]
         shown = name("prompts", original)
-        relay = PromptRelay(self._forwarder, original, _rename(item, shown))
+        relay = PromptRelay(self._forwarder, original, _rename(item, shown), rewriter)
         return Prompt(self._function, **self._describe(shown, item), relay=relay)
 
-    def _create_resource(self, item: dict[str, Any]) -> Resource:
-        uri = item.get("uri") or item["uriTemplate"]
+    def _create_resource(self, item: dict[str, Any], rewriter: UriRewriter) -> Resource:
+        original = item.get("uri") or item["uriTemplate"]
+        uri = rewriter.expose(original)
         if len(uri) > MAX_URI:
             raise ValueError("its URI is too long")
-        relay = ResourceRelay(self._forwarder, uri, item)
+        wire = rewriter.rewrite_item(item)
+        if uri != original:
+            wire["_meta"] = {**(item["_meta"] if isinstance(item.get("_meta"), dict) else {}), ORIGINAL: original}
+        relay = ResourceRelay(self._forwarder, original, wire, rewriter)
         kind = item.get("mimeType")
         part = Resource(
             self._function,

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from toolgate.server.features.mounts.mount.requests import RequestForwarder
+from toolgate.server.features.mounts.parts.rewriting import UriRewriter
 from toolgate.tools.api.context.context import Context
 
 ORIGINAL = "toolgate/original"  # the `_meta` with the name at the mounted server
@@ -11,13 +12,15 @@ COMPLETE = "completion/complete"
 
 
 class MountedRelay:
-    """The way to one part: `original` names it at its mount, by the member `names`. `wire` is how it is listed here."""
+    """The way to one part: `original` names it at its mount. `wire` is how it is listed here."""
 
     method = ""
-    names = "name"
 
-    def __init__(self, forwarder: RequestForwarder, original: str, wire: Mapping[str, Any]) -> None:
+    def __init__(
+        self, forwarder: RequestForwarder, original: str, wire: Mapping[str, Any], rewriter: UriRewriter
+    ) -> None:
         self._forwarder = forwarder
+        self._rewriter = rewriter
         self.original = original
         self.wire = wire
 
@@ -27,8 +30,11 @@ class MountedRelay:
         return True
 
     async def ask(self, params: Mapping[str, Any], context: Context) -> Mapping[str, Any]:
-        sent = {self.names: self.original, **params}
-        return await self._forwarder.forward(self.method, sent, context, is_repeatable=self.is_repeatable)
+        return await self._send({"name": self.original, **params}, context)
+
+    async def _send(self, params: Mapping[str, Any], context: Context) -> Mapping[str, Any]:
+        result = await self._forwarder.forward(self.method, params, context, is_repeatable=self.is_repeatable)
+        return self._rewriter.rewrite_result(result)
 
     async def complete(self, params: Mapping[str, Any], context: Context) -> Mapping[str, Any]:
         """Return the mounted server's suggestions."""
@@ -62,10 +68,13 @@ class PromptRelay(MountedRelay):
 
 
 class ResourceRelay(MountedRelay):
-    """A resource, or a template: then the request brings the URI."""
+    """A resource, or a template: the request brings the URI, as it is served here."""
 
     method = "resources/read"
-    names = "uri"
+
+    async def ask(self, params: Mapping[str, Any], context: Context) -> Mapping[str, Any]:
+        served: str = self.wire.get("uri") or self.wire["uriTemplate"]
+        return await self._send({"uri": self._rewriter.restore(params["uri"], served, self.original)}, context)
 
     def _reference(self) -> dict[str, str]:
         return {"type": "ref/resource", "uri": self.original}

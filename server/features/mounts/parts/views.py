@@ -6,12 +6,15 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
+from toolgate.server.features.mounts.mount.lists import MountLists
 from toolgate.server.features.mounts.mount.mount import Mount
 from toolgate.server.features.mounts.mount.pool import SessionKey
 from toolgate.server.features.mounts.mount.profile import ClientProfile, create_profile
 from toolgate.server.features.mounts.mount.requests import RequestForwarder, create_key
 from toolgate.server.features.mounts.names import MountNames, choose_names
 from toolgate.server.features.mounts.parts.create import PartMaker
+from toolgate.server.features.mounts.parts.rewriting import UriRewriter
+from toolgate.server.features.mounts.resource_uris import Contested, find_contested
 from toolgate.server.protocol.session import Session
 from toolgate.tools.api.registry import Part, Registry
 
@@ -43,16 +46,18 @@ class MountViews:
         self._list_mounts = list_mounts
         self._asked: WeakKeyDictionary[Mount, set[ClientProfile]] = WeakKeyDictionary()
         self._names: Names = {}
+        self._contested: Contested = {}
         self._views: WeakKeyDictionary[Registry, dict[ClientProfile, Registry]] = WeakKeyDictionary()
 
     def list_parts(self, registry: Registry) -> list[Part]:
         """Return all parts that some client is shown, beside those of the registry. The names follow from these."""
         self._names = self._choose_names(registry)
+        self._contested = self._find_contested(registry)
         found: dict[tuple[str, str], Part] = {(part.kind, part.key): part for part in registry.parts}
         taken = set(found)
         for served in self._list_mounts():
             for lists in reversed(list(served.mount.store.all.values())):
-                for part in served.maker.create_parts(lists, self._name_parts_of(served)):
+                for part in self._create_parts(served, lists):
                     found.setdefault((part.kind, part.key), part)
         return [part for key, part in found.items() if key not in taken]
 
@@ -93,7 +98,7 @@ class MountViews:
                 yield part
         for served in self._list_mounts():
             lists = served.mount.find_lists(profile)
-            for part in served.maker.create_parts(lists, self._name_parts_of(served)) if lists is not None else ():
+            for part in self._create_parts(served, lists) if lists is not None else ():
                 if (part.kind, part.key) not in shown:
                     shown.add((part.kind, part.key))
                     yield part
@@ -109,8 +114,20 @@ class MountViews:
                 names[mount, kind, original] = shown
         return names
 
-    def _name_parts_of(self, served: ServedMount) -> Callable[[str, str], str]:
-        return lambda kind, original: self._names[served.mount.name, kind, original]
+    def _find_contested(self, registry: Registry) -> Contested:
+        """Return the URIs that can't be served bare. Ours stay as they are."""
+        claims = {
+            served.mount.name: [
+                uri for lists in served.mount.store.all.values() for uri in served.maker.list_uris(lists)
+            ]
+            for served in self._list_mounts()
+        }
+        return find_contested({**claims, "": [*registry.resources, *registry.templates]})
+
+    def _create_parts(self, served: ServedMount, lists: MountLists) -> Iterator[Part]:
+        name = served.mount.name
+        rewriter = UriRewriter(name, self._contested)
+        return served.maker.create_parts(lists, lambda kind, original: self._names[name, kind, original], rewriter)
 
 
 def find_key(per: str, session: Session) -> SessionKey:

@@ -320,3 +320,18 @@ def test_a_mount_that_comes_up_later_is_announced(mounted: Callable[..., Server]
     script.write_text(PROGRAM.read_text())
     server.wait(lambda said: said.get("method") == "notifications/tools/list_changed")
     assert server.text("later__count") == "1"
+
+
+def test_a_uri_that_two_mounts_claim_leads_to_each_and_never_to_the_wrong_one(mounted: Callable[..., Server]) -> None:
+    server = mounted(command_mount("legacy", "one"), command_mount("modern", "two"))
+    listed = {resource["uri"]: resource for resource in server.request("resources/list")["resources"]}
+    assert {"one+far://one", "two+far://one"} <= set(listed)
+    assert "far://one" not in listed
+    assert listed["two+far://one"]["_meta"] == {"toolgate/original": "far://one"}
+    templates = {each["uriTemplate"] for each in server.request("resources/templates/list")["resourceTemplates"]}
+    assert {"one+far://item/{id}", "two+far://item/{id}"} <= templates
+    for uri in ("one+far://one", "two+far://item/7"):
+        (contents,) = server.request("resources/read", {"uri": uri})["contents"]
+        assert contents["text"] == uri.partition("+")[2]  # what the mount was asked for
+    with pytest.raises(Refusal):
+        server.request("resources/read", {"uri": "far://one"})

@@ -1,0 +1,65 @@
+"""Give the URIs in what a mounted server says the form that leads back to it, where another mount claims the same.
+
+They stand in links, embedded resources and contents, and in the `_meta` of views. What a tool returns as data is its
+own: nothing in structured content or in a text is changed.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from toolgate.server.features.mounts.resource_uris import Contested, expose_uri, format_contested
+
+MEMBERS = ("content", "contents", "messages", "_meta")  # of a result
+KEYS = frozenset(("uri", "uriTemplate", "resourceUri", "ui/resourceUri"))
+OWN_DATA = frozenset(("structuredContent", "text", "blob", "data"))
+
+Rewrite = Callable[[str], str]
+
+
+class UriRewriter:
+    """Rewrites the URIs of one mount, of which `contested` are claimed by others, too."""
+
+    def __init__(self, mount: str, contested: Contested) -> None:
+        self._mount = mount
+        self._contested = {uri: mounts for uri, mounts in contested.items() if mount in mounts}
+
+    @property
+    def is_needed(self) -> bool:
+        return bool(self._contested)
+
+    def expose(self, uri: str) -> str:
+        """Return the URI or the template as it is served."""
+        return expose_uri(self._mount, uri, self._contested)
+
+    def restore(self, uri: str, served: str, original: str) -> str:
+        """Return the mount's own form of a URI that was asked for, which matched `served`."""
+        if served == original:
+            return uri
+        prefix = format_contested(self._mount, "ui://" if original.startswith("ui://") else "")
+        rest = uri.removeprefix(prefix)
+        return f"ui://{rest}" if original.startswith("ui://") else rest
+
+    def rewrite_item(self, item: Mapping[str, Any]) -> dict[str, Any]:
+        """Return an item of a list with its URIs as they are served."""
+        return {**item, **{key: self._rewrite(key, item[key]) for key in ("_meta", *KEYS) if key in item}}
+
+    def rewrite_result(self, result: dict[str, Any]) -> dict[str, Any]:
+        """Return a result, whose members may be raw, in the same way."""
+        if not self.is_needed:
+            return result
+        return {**result, **{key: self._rewrite(key, _decode(result[key])) for key in MEMBERS if key in result}}
+
+    def _rewrite(self, key: str, value: Any) -> Any:
+        if isinstance(value, str):
+            return self.expose(value) if key in KEYS else value
+        if key in OWN_DATA:
+            return value
+        if isinstance(value, dict):
+            return {name: self._rewrite(name, each) for name, each in value.items()}
+        return [self._rewrite(key, each) for each in value] if isinstance(value, list) else value
+
+
+def _decode(value: Any) -> Any:
+    return msgspec.json.decode(value) if isinstance(value, msgspec.Raw) else value
