@@ -1,7 +1,7 @@
 """Call the plain or async function of a part, and hold the fields that tools, prompts and resources share."""
 
 import inspect
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar, Protocol, Self
 
@@ -106,6 +106,10 @@ class Relay(Protocol):
 
     async def complete(self, params: Mapping[str, Any], context: Context) -> Mapping[str, Any]:
         """Return its result for a completion of the prompt or the template."""
+        ...
+
+    def watch(self, uri: str, context: Context) -> AsyncIterator[object] | None:
+        """Return what yields at each change of the resource `uri`, or None if its changes can't be known."""
         ...
 
 

@@ -14,6 +14,7 @@ from toolgate.server.features.mounts.mount.backoff import RestartDelay
 from toolgate.server.features.mounts.mount.lists import ListStore, MountLists, fetch_lists
 from toolgate.server.features.mounts.mount.pool import SessionKey, SessionPool
 from toolgate.server.features.mounts.mount.profile import ClientProfile
+from toolgate.server.features.mounts.mount.watching import ResourceWatches
 from toolgate.server.features.mounts.upstream.errors import MountError, UpstreamRefusedError
 from toolgate.server.features.mounts.upstream.session import UpstreamSession
 
@@ -65,6 +66,7 @@ class Mount:
         self._backoff = RestartDelay()
         self._fresh: set[ClientProfile] = set()  # whose lists were fetched since the start
         self._refreshes: dict[ClientProfile, asyncio.Task[None]] = {}
+        self.watches = ResourceWatches(lambda key: self.get_session(self._pool.find_latest(key)))
         self._turn = asyncio.Lock()  # where calls come one at a time
 
     @property
@@ -115,6 +117,8 @@ class Mount:
         def note(method: str, params: dict[str, Any]) -> None:
             if method in CHANGES:
                 self.refresh(key, DEBOUNCE)
+            else:
+                self.watches.note(method, params)
 
         try:
             session = await self._opener.open(key, note)

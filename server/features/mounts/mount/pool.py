@@ -59,6 +59,12 @@ class SessionPool:
         found = (held.session for held in self._held.values())
         return [session for session in found if session is not None and session.is_alive]
 
+    def find_latest(self, key: SessionKey) -> SessionKey:
+        """Return the key of the principal's conversation that was used last, or `key` if there is none. A subscription
+        names no client, and what is subscribed to may be known in one conversation only."""
+        own = [(held.used, other) for other, held in self._held.items() if other.principal == key.principal]
+        return max(own, key=lambda row: row[0])[1] if own else key
+
     async def get(self, key: SessionKey) -> UpstreamSession:
         """Return the conversation, opened if there is none that lives. Raises MountError."""
         held = self._held.get(key)

@@ -8,7 +8,7 @@ own request in the same way, and is asked again with the answers.
 import asyncio
 import contextlib
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -72,6 +72,12 @@ class RequestForwarder:
                 return _finish(await self._carry(method, sent, context, is_repeatable), context)
         except UpstreamRefusedError as error:
             raise _create_rpc_error(error.refusal) from None
+
+    def watch(self, uri: str, context: Context) -> AsyncIterator[object]:
+        """Yield at each change of a resource."""
+        caller = context.caller
+        key = create_key(self._per, context.principal, caller.capabilities, caller.session, caller.scopes)
+        return self._mount.watches.watch(key, uri)
 
     def close(self) -> None:
         """Give up what waits for its client."""

@@ -1,6 +1,6 @@
 """Ask a mounted server for what a part of it does."""
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 from toolgate.server.features.mounts.mount.requests import RequestForwarder
@@ -35,6 +35,10 @@ class MountedRelay:
     async def _send(self, params: Mapping[str, Any], context: Context) -> Mapping[str, Any]:
         result = await self._forwarder.forward(self.method, params, context, is_repeatable=self.is_repeatable)
         return self._rewriter.rewrite_result(result)
+
+    def watch(self, uri: str, context: Context) -> AsyncIterator[object] | None:
+        """Return None: only resources can be followed."""
+        return None
 
     async def complete(self, params: Mapping[str, Any], context: Context) -> Mapping[str, Any]:
         """Return the mounted server's suggestions."""
@@ -73,8 +77,15 @@ class ResourceRelay(MountedRelay):
     method = "resources/read"
 
     async def ask(self, params: Mapping[str, Any], context: Context) -> Mapping[str, Any]:
+        return await self._send({"uri": self._restore(params["uri"])}, context)
+
+    def watch(self, uri: str, context: Context) -> AsyncIterator[object]:
+        """Yield at each change that the mounted server tells of."""
+        return self._forwarder.watch(self._restore(uri), context)
+
+    def _restore(self, uri: str) -> str:
         served: str = self.wire.get("uri") or self.wire["uriTemplate"]
-        return await self._send({"uri": self._rewriter.restore(params["uri"], served, self.original)}, context)
+        return self._rewriter.restore(uri, served, self.original)
 
     def _reference(self) -> dict[str, str]:
         return {"type": "ref/resource", "uri": self.original}

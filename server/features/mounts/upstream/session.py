@@ -2,14 +2,14 @@
 
 import asyncio
 import contextlib
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
 import msgspec
 
 from toolgate.server.features.mounts.upstream import messages
 from toolgate.server.features.mounts.upstream.envelope import create_envelope, list_headers
-from toolgate.server.features.mounts.upstream.errors import MountError, UpstreamRefusal
+from toolgate.server.features.mounts.upstream.errors import MountError, UpstreamRefusal, UpstreamRefusedError
 from toolgate.server.features.mounts.upstream.messages import Members
 from toolgate.server.features.mounts.upstream.peer import Flight, UpstreamPeer
 
@@ -96,6 +96,25 @@ class UpstreamSession:
                 if isinstance(event, UpstreamRefusal):
                     return  # it has none
             await asyncio.sleep(LISTEN_AGAIN)
+
+    @contextlib.asynccontextmanager
+    async def subscribe(self, uri: str) -> AsyncGenerator[None]:
+        """Have the mounted server tell of changes of a resource. Raises MountError, UpstreamRefusedError and
+        TimeoutError."""
+        flight = Flight(is_call=False)
+        if self.info.is_modern:
+            params = {"notifications": {"resourceSubscriptions": [uri]}}
+            await self.start(LISTEN, params, flight, with_progress=False)
+        else:
+            await self.request("resources/subscribe", {"uri": uri})
+        try:
+            yield
+        finally:
+            if self.info.is_modern:
+                self.peer.cancel(flight, "no longer needed")
+            elif self.is_alive:
+                with contextlib.suppress(MountError, UpstreamRefusedError, TimeoutError):
+                    await self.request("resources/unsubscribe", {"uri": uri})
 
     async def close(self) -> None:
         if self._following is not None:

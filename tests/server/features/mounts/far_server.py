@@ -22,7 +22,7 @@ ODD_RESULT = (  # what a decoder would change: numbers, the order of keys, field
     '{"zebra":1.0,"content":[{"type":"text","text":"odd","strange":9223372036854775808,"_meta":{"b":null,"a":1e2}}],'
     '"structuredContent":{"z":1.10,"a":[],"n":null},"isError":false}'
 )
-QUIET = ("echo", "odd", "error", "count", "progress", "log", "slow", "env", "pid", "grow")
+QUIET = ("echo", "odd", "error", "count", "progress", "log", "slow", "env", "pid", "grow", "touch")
 ASKING = ("ask", "sample", "roots")
 NAMES = (*QUIET, *ASKING, "exit", "rubbish", "flood", "wrong_id", "deep", "large")
 
@@ -45,6 +45,7 @@ class FarServer:
         self.capabilities: dict[str, Any] = {}
         self.cancelled: list[Any] = []
         self.answers: dict[str, queue.Queue[Any]] = {}
+        self.subscribed: dict[str, Emit] = {}
         self.listening: list[Emit] = []
         self.running: dict[Any, threading.Event] = {}
 
@@ -80,6 +81,7 @@ class FarServer:
     def _result(self, id: Any, method: str, params: dict[str, Any], emit: Emit, is_modern: bool) -> Any:
         told = {"name": "far", "version": "1"}
         capabilities = {name: {"listChanged": True} for name in ("tools", "prompts", "resources")} | {"completions": {}}
+        capabilities["resources"]["subscribe"] = True
         more = {"resultType": "complete", "_meta": {"io.modelcontextprotocol/serverInfo": told}} if is_modern else {}
         match method:
             case "server/discover":
@@ -111,9 +113,16 @@ class FarServer:
             case "completion/complete":
                 return {"completion": {"values": [json.dumps(params["ref"]), params["argument"]["value"]]}, **more}
             case "subscriptions/listen":
-                assert params["notifications"]["toolsListChanged"] is True
-                self.listening.append(emit)
+                uris = params["notifications"].get("resourceSubscriptions", [])
+                self.subscribed.update(dict.fromkeys(uris, emit))
+                self.listening += [] if uris else [emit]
                 return None
+            case "resources/subscribe" | "resources/unsubscribe":
+                if method.endswith("/subscribe"):
+                    self.subscribed[params["uri"]] = emit
+                else:
+                    self.subscribed.pop(params["uri"], None)
+                return {}
             case "tools/call":
                 self.calls += 1
                 return self._call(id, params, emit, is_modern)
@@ -166,6 +175,10 @@ class FarServer:
                 return None
             case "ask" | "sample" | "roots" as name:
                 return self._ask(name, params, emit, is_modern)
+            case "touch":
+                for uri, tell in self.subscribed.items():
+                    tell({"jsonrpc": "2.0", "method": "notifications/resources/updated", "params": {"uri": uri}})
+                return _text(",".join(self.subscribed))
             case "exit":
                 print("the last words", file=sys.stderr, flush=True)
                 os._exit(3)

@@ -335,3 +335,24 @@ def test_a_uri_that_two_mounts_claim_leads_to_each_and_never_to_the_wrong_one(mo
         assert contents["text"] == uri.partition("+")[2]  # what the mount was asked for
     with pytest.raises(Refusal):
         server.request("resources/read", {"uri": "far://one"})
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+def test_a_subscriber_hears_of_changes_also_after_a_restart(mounted: Callable[..., Server], era: str) -> None:
+    server = mounted(command_mount(era, "far", 'per = "all"'))
+    server.request("resources/list")
+    server.request("resources/subscribe", {"uri": "far://item/7"})
+    told = [0]
+
+    def hears() -> bool:
+        server.text("far__touch")
+        notes = len(server.notes("notifications/resources/updated"))
+        is_new, told[0] = notes > told[0], notes
+        return is_new
+
+    assert eventually(hears)
+    assert server.error("far__exit").startswith("MAY_HAVE_RUN")
+    assert eventually(hears)
+    server.request("resources/unsubscribe", {"uri": "far://item/7"})
+    if era == "legacy":
+        assert eventually(lambda: server.call("far__touch")["content"][0]["text"] == "")
