@@ -87,5 +87,6 @@ FEATURES = (
         feature="mounts.feature:MountsFeature",
         commands="mounts.commands.table:COMMANDS",
         check="mounts.config.table:check_mounts",
+        doctor="mounts.doctor:list_checks",
     ),
 )

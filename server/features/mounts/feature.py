@@ -7,6 +7,7 @@ from toolgate.server.app.host import AppHost, Job
 from toolgate.server.base.watch import watch_folders
 from toolgate.server.features.mounts.config.mount_config import MountConfig
 from toolgate.server.features.mounts.config.table import read_own_mounts
+from toolgate.server.features.mounts.health import describe_mounts
 from toolgate.server.features.mounts.mount.lists import ListStore
 from toolgate.server.features.mounts.mount.mount import Mount, Opener
 from toolgate.server.features.mounts.mount.requests import RequestForwarder
@@ -25,12 +26,13 @@ class MountsFeature:
 
     def __init__(self) -> None:
         self._mounts: MountSet | None = None
-        self._views = MountViews(lambda: self._mounts.served if self._mounts is not None else ())
+        self._views = MountViews(self._list_served)
         self._serves = False  # whether other lists can be announced
 
     def build(self, host: AppHost) -> None:
         host.mount_names += host.config.mounts
         host.part_sources.append(self._views.list_parts)
+        host.health_parts.append(lambda: describe_mounts([served.mount for served in self._list_served()]))
         host.views.take(lambda _: self._views)
         host.jobs.append(Job(lambda: self._follow(host), FOLLOW_AFTER))
 
@@ -56,6 +58,9 @@ class MountsFeature:
         if mounts is not None:
             folder = host.config.config_path.parent
             await watch_folders("config", lambda: [folder], lambda: mounts.follow(host.config), DEBOUNCE)
+
+    def _list_served(self) -> list[ServedMount]:
+        return self._mounts.served if self._mounts is not None else []
 
     def _refresh(self, host: AppHost) -> None:
         if self._serves:

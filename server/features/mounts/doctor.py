@@ -1,0 +1,47 @@
+"""Check the mounts of the config file: each is opened as for a client that can nothing, and lists what it has."""
+
+import asyncio
+from functools import partial
+
+from toolgate.server.cli.doctor.report import CheckError, CheckFinding, CheckNote, CheckSkippedError, DoctorPart
+from toolgate.server.config.load import Config
+
+MAX_NAME = 45  # characters of a served name that every client takes, with its own prefix
+
+
+def list_checks(config: Config) -> DoctorPart:
+    """Return the check of the mounts."""
+    return DoctorPart([("mounts", partial(mounts, config), ())], after="rules")
+
+
+async def mounts(config: Config) -> CheckFinding:
+    """Open each mount."""
+    from toolgate.server.features.mounts.config.table import read_own_mounts  # start-up
+    from toolgate.server.features.mounts.trial import describe_trial, try_mount
+
+    found = read_own_mounts(config)
+    if not found.mounts and not found.faults:
+        raise CheckSkippedError("none are configured")
+    trials = await asyncio.gather(*(try_mount(config, mount) for mount in found.mounts))
+    faults = [f"{fault.name}: {fault.code}: {fault.text}" for fault in found.faults]
+    faults += [f"{trial.name}: {trial.code}: {trial.error}" for trial in trials if trial.code]
+    if faults:
+        raise CheckError("; ".join(faults), "the other mounts are served; docs/gateway.md explains each code")
+    unpinned = [mount.name for mount in found.mounts if is_unpinned(mount.command, mount.args)]
+    told = "; ".join(f"{trial.name}: {describe_trial(trial)}" for trial in trials)
+    if unpinned:
+        remedy = "name a version, such as package@1.2.3: what runs is then what you have looked at"
+        return CheckNote(f"{told}; {', '.join(unpinned)} may run another version at each start", remedy)
+    return told
+
+
+def is_unpinned(command: str, args: tuple[str, ...]) -> bool:
+    """Return whether a package is run whose version is not named."""
+    program = command.rpartition("/")[2]
+    if program not in ("npx", "uvx", "bunx", "pnpx"):
+        return False
+    packages = [word for word in args if not word.startswith("-")]
+    if not packages:
+        return True
+    name = packages[0].removeprefix("@")
+    return "@" not in name and "==" not in name

@@ -1,0 +1,19 @@
+"""Describe the mounts for the first page. A mount that fails takes nothing else down: the server stays ready."""
+
+from collections.abc import Sequence
+
+from toolgate.server.features.mounts.mount.mount import Mount
+from toolgate.server.overview.health import MemberHealth, PartHealth
+
+
+def describe_mounts(mounts: Sequence[Mount]) -> PartHealth:
+    """Return the health of the mounts."""
+    return PartHealth([_describe(mount) for mount in mounts])
+
+
+def _describe(mount: Mount) -> MemberHealth:
+    state = mount.state
+    tools = {tool.get("name") for lists in mount.store.all.values() for tool in lists.tools}
+    details = [f"{len(tools)} tools"] if tools else []
+    details += [f"{state.code}: {state.error}"] if state.code else [state.status]
+    return MemberHealth("Mount", state.status != "failed", mount.name, details)

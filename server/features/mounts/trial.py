@@ -1,0 +1,61 @@
+"""Open a mount once, list what it has, and end it: for `toolgate mount test` and `doctor`."""
+
+import asyncio
+import time
+
+import msgspec
+
+from toolgate.server.config.load import Config
+from toolgate.server.features.mounts.config.mount_config import MountConfig
+from toolgate.server.features.mounts.mount.lists import MountLists, fetch_lists
+from toolgate.server.features.mounts.mount.pool import SessionKey
+from toolgate.server.features.mounts.mount.profile import NOTHING
+from toolgate.server.features.mounts.openers import ChildOpener, UrlOpener
+from toolgate.server.features.mounts.upstream.errors import MountError, UpstreamRefusedError
+
+PATIENCE = 60.0  # seconds for one mount
+
+
+class MountTrial(msgspec.Struct, frozen=True):
+    """How a mount did. `code` and `error` are "" where it works. `seconds`: until its lists were there."""
+
+    name: str
+    seconds: float
+    lists: MountLists = MountLists()
+    code: str = ""
+    error: str = ""
+
+
+async def try_mount(config: Config, mount: MountConfig) -> MountTrial:
+    """Return how the mount did, as a client that can nothing finds it."""
+    opener = UrlOpener(mount) if mount.url else ChildOpener(mount, config.environment)
+    began = time.monotonic()
+    try:
+        async with asyncio.timeout(PATIENCE):
+            session = await opener.open(SessionKey("", NOTHING), lambda _method, _params: None)
+            try:
+                lists = await fetch_lists(session)
+            finally:
+                await session.close()
+    except MountError as error:
+        return MountTrial(mount.name, time.monotonic() - began, code=error.code, error=error.sentence)
+    except UpstreamRefusedError as error:
+        return MountTrial(mount.name, time.monotonic() - began, code="LIST_FAILED", error=str(error))
+    except TimeoutError:
+        said = f"no lists within {PATIENCE:g} s"
+        return MountTrial(mount.name, time.monotonic() - began, code="INITIALIZE_TIMEOUT", error=said)
+    finally:
+        await opener.close()
+    return MountTrial(mount.name, time.monotonic() - began, lists)
+
+
+def describe_trial(trial: MountTrial) -> str:
+    """Return what a mount has, in words: "12 tools, 2 prompts (2025-11-25, 0.4 s)"."""
+    lists = trial.lists
+    counts = (
+        (len(lists.tools), "tool"),
+        (len(lists.prompts), "prompt"),
+        (len(lists.resources) + len(lists.templates), "resource"),
+    )
+    told = [f"{count} {noun}{'' if count == 1 else 's'}" for count, noun in counts if count]
+    return f"{', '.join(told) or 'nothing'} ({lists.revision}, {trial.seconds:.1f} s)"
