@@ -49,7 +49,7 @@ HOMES = {
     "uvicorn": "transports/http/server.py",
     "uvloop": ("server/cli/serve.py", "server/features/nodes/commands/node.py"),
     "watchfiles": "server/base/watch.py",
-    "yaml": "tools/builtin/skills/yaml_fields.py",
+    "yaml": ("tools/builtin/skills/yaml_fields.py", "server/features/mounts/config/imports/notation.py"),
 }
 
 # Files and processes are reached through Workspace. In tools/ only these touch them by themselves, each for a reason.

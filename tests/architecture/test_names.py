@@ -5,6 +5,7 @@ import pytest
 from tests.architecture import names
 
 EXCEPTIONS = {  # words that are the field's own, each with the reason
+    "zed": "the name of an editor",
     "Elicited": "the plugin API: what `ctx.elicit` returns",
     "updated": "the plugin API: `ctx.updated(uri)`",
 }

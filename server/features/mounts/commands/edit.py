@@ -71,12 +71,16 @@ def remove_mount(config: Config, *, name: str) -> int:
     return edit_file(config, "mount remove", remove)
 
 
-def edit_file(config: Config, command: str, work: Callable[[MountsFile], str], notes: Iterable[str] = ()) -> int:
-    """Have the config file changed, print what `work` says and the notes, and return the exit code."""
+def edit_file(
+    config: Config, command: str, work: Callable[[MountsFile], str], notes: Iterable[str] = (), *, is_dry: bool = False
+) -> int:
+    """Have the config file changed, print what `work` says and the notes, and return the exit code. A dry run writes
+    nothing."""
     try:
         file = open_mounts_file(config.config_path)
         done = work(file)
-        file.save()
+        if not is_dry:
+            file.save()
     except ConfigFileError as error:
         print(f"toolgate: {command}: {error}", file=sys.stderr)
         return 1

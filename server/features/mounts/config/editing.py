@@ -36,7 +36,7 @@ class MountsFile:
 
     def save(self) -> None:
         """Replace the file. Raises ConfigFileError if it has changed meanwhile, OSError."""
-        if self._text != self.file.text:
+        if self._text != (self.file.text or ""):
             self.file.replace(self._text, keep_backup=True)  # a copy of keys would stay for good
 
     def _edit(self, work: Callable[[str], Any]) -> Any:
