@@ -213,6 +213,21 @@ def test_a_folder_that_another_part_made_again_is_made_again(folder: Path, level
     asyncio.run(body())
 
 
+@needs_bwrap
+@pytest.mark.parametrize("level", ["bwrap", "uid"])
+def test_commands_can_open_their_output_again(folder: Path, level: str) -> None:
+    """Scripts write to /dev/stderr, and the pipe is made by root."""
+
+    async def body() -> None:
+        async with workspace(folder, sandbox(level)) as mine:
+            assert (
+                await ran(mine, "echo out >/dev/stdout; echo err >/dev/stderr; (exec 3>/proc/self/fd/1)")
+                == b"out\nerr\n"
+            )
+
+    asyncio.run(body())
+
+
 def test_a_user_with_running_processes_is_not_assigned(
     folder: Path, as_user: Callable[[int, str], "subprocess.Popen[bytes]"]
 ) -> None:

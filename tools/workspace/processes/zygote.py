@@ -32,6 +32,11 @@ log = logging.getLogger(__name__)
 class SandboxHandle(Protocol):
     """A sandbox (tools/sandbox/process.py)."""
 
+    @property
+    def uid(self) -> int | None:
+        """The user of its commands, if not the server's."""
+        ...
+
     def spawn(self, channel: socket.socket, report: socket.socket) -> "subprocess.Popen[bytes]": ...
     def kill(self) -> None: ...
 
@@ -309,7 +314,7 @@ class Zygote:
         control, theirs = socket.socketpair()
         with theirs:
             try:
-                output, write_end = os.pipe()
+                output, write_end = open_pipe(None if self._sandbox is None else self._sandbox.uid)
             except OSError:
                 control.close()
                 raise
@@ -365,6 +370,15 @@ class Zygote:
             await asyncio.wait([entering])
             if entering.exception() is None and (listener := entering.result()) is not None:
                 listener.close()
+
+
+def open_pipe(uid: int | None) -> tuple[int, int]:
+    """Return the ends of a pipe, to read and to write. Processes of `uid`, if it is not the server's user, may open
+    them again, as /dev/stdout and /dev/stderr. Raises OSError."""
+    ends = os.pipe()
+    if uid is not None:
+        os.fchown(ends[0], uid, uid)
+    return ends
 
 
 def _spawn_unsandboxed(theirs: socket.socket) -> "subprocess.Popen[bytes]":

@@ -18,6 +18,8 @@ HERE = Path("/")
 class FakeSandbox:
     """A fake sandbox that counts its starts."""
 
+    uid = None
+
     def __init__(self) -> None:
         self.entered = 0
         self.ended = 0

@@ -54,6 +54,8 @@ class FakeSandboxes:
 
 
 class FakeSandbox:
+    uid = None
+
     def __init__(self, name: str, all: FakeSandboxes) -> None:
         self._name = name
         self._all = all
