@@ -25,7 +25,8 @@ USER = "user"
 
 class SandboxView(msgspec.Struct, frozen=True):
     """What commands see. `root` is the workspace, `spool` their output; `hidden_paths` are covered, `readable_paths`
-    added. `uid` is the user inside. `network`: whether the machine's network is shared.
+    added, and so are `shown_paths`, which may be in hidden ones. `uid` is the user inside. `network`: whether the
+    machine's network is shared.
     `writable`: what commands may write besides /tmp and /dev/shm; None means the workspace and `cwd_folder`."""
 
     root: Path
@@ -39,6 +40,7 @@ class SandboxView(msgspec.Struct, frozen=True):
     network: bool
     user_namespace: bool
     writable: Sequence[Path] | None = None
+    shown_paths: Sequence[Path] = ()
 
 
 def bwrap_arguments(view: SandboxView, files: Mapping[str, int]) -> list[str]:
@@ -61,6 +63,7 @@ def bwrap_arguments(view: SandboxView, files: Mapping[str, int]) -> list[str]:
         *(word for path in _parents_of_hidden(hidden, view.root) for word in (bind, str(path), str(path))),
         *(word for path in hidden for word in _hide_arguments(path)),
         *_bind_arguments("--ro-bind", view.spool),
+        *(word for path in view.shown_paths for word in _bind_arguments("--ro-bind", path)),
         *(word for path in writable for word in _bind_arguments("--bind", path)),
         *(word for path in hidden if path.is_dir() for word in ("--remount-ro", str(path))),
         *("--remount-ro", "/", "--chdir", "/", "--clearenv"),

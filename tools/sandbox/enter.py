@@ -2,17 +2,24 @@
 
 A program, run as `python -I -S enter.py STAGE FD`, FD being a file with that dict:
 
-outside     joins control groups, then runs bwrap with `inside`; without bwrap it goes on as that itself inside
-changes user, makes a user namespace, drops capabilities, loads the system call filter, then says `ready` and is the
-zygote that supervisor.py describes
+    outside     joins control groups, then runs bwrap with `inside`; without bwrap it goes on as that itself
+    inside      changes user, makes a user namespace, drops capabilities, loads the system call filter, then says
+                `ready` and is the zygote that supervisor.py describes
 
-report      unix socket; also the standard error until `ready`: what is written there is why it did not work. With
-`ready` comes the listening socket of the proxy, where there is one. channel     the zygote's groups      files to write
-our process id into bwrap       its path and arguments; empty without it uid         the user and the group to become;
--1: stay as it is namespace   whether to make a user namespace here (as root bwrap makes none that is worth having) port
-of the proxy on this loopback; 0: none filter      the program for seccomp; empty where bwrap has loaded it, in its own
-process too limits      resource limits for all that runs here: [(number, value)] supervisor  the path of supervisor.py
-python      the interpreter, and this file: as they are called inside
+    report      unix socket; also the standard error until `ready`: what is written there is why it did not work. With
+                `ready` comes the listening socket of the proxy, where there is one
+    channel     the zygote's
+    groups      files to write our process id into
+    bwrap       its path and arguments; empty without it
+    uid         the user and the group to become; -1: stay as it is
+    namespace   whether to make a user namespace here (as root bwrap makes none that is worth having)
+    mark        a capability that all keeps which runs here; -1: none. Processes of the same user that lack it may not
+                read the memory and the environment of those that have it (ptrace(2), "access mode checking")
+    port        of the proxy on this loopback; 0: none
+    filter      the program for seccomp; empty where bwrap has loaded it, in its own process too
+    limits      resource limits for all that runs here: [(number, value)]
+    supervisor  the path of supervisor.py
+    python      the interpreter, and this file: as they are called inside
 
 Standard library only, and little of it: the first command waits for this.
 """
@@ -27,8 +34,14 @@ import struct
 import sys
 from typing import Any
 
-PR_SET_DUMPABLE, PR_SET_SECCOMP, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS = 4, 22, 24, 38  # linux/prctl.h
-PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL = 47, 4
+PR_SET_DUMPABLE, PR_SET_KEEPCAPS, PR_SET_SECCOMP, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS = (
+    4,
+    8,
+    22,
+    24,
+    38,
+)  # linux/prctl.h
+PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, PR_CAP_AMBIENT_CLEAR_ALL = 47, 2, 4
 SECCOMP_MODE_FILTER = 2
 CLONE_NEWUSER = 0x1000_0000
 CAPABILITY_VERSION_3 = 0x2008_0522  # linux/capability.h
@@ -67,13 +80,15 @@ def _run_outside(config: dict[str, Any], fd: int) -> None:
 def _run_inside(config: dict[str, Any]) -> None:
     supervisor = _load_module(config["supervisor"])  # now: later its path may not be visible
     if config["uid"] >= 0:
+        if config["mark"] >= 0:
+            _prepare_mark(config["mark"])
         drop_bounding()  # now: who is not root may not
         os.setgroups([])
         os.setresgid(config["uid"], config["uid"], config["uid"])
         os.setresuid(config["uid"], config["uid"], config["uid"])
     if config["namespace"]:
         _enter_user_namespace(config["uid"])
-    drop_capabilities()
+    drop_capabilities(config["mark"])
     os.umask(0o022)
     os.chdir("/")
     for number, value in config["limits"]:
@@ -109,12 +124,24 @@ def drop_bounding() -> None:
             break  # past the last one, or not permitted: without capabilities there is nothing to gain
 
 
-def drop_capabilities() -> None:
-    """Drop all capabilities, and the ways to gain them."""
+def _prepare_mark(capability: int) -> None:
+    """Have this capability outlast the change of the user. Raises OSError without it."""
+    header, sets = struct.pack("Ii", CAPABILITY_VERSION_3, 0), ctypes.create_string_buffer(24)
+    _call_libc("capget", header, sets)
+    effective, permitted, inheritable, *higher = struct.unpack("6I", sets.raw)
+    inheritable |= 1 << capability
+    _call_libc("capset", header, struct.pack("6I", effective, permitted, inheritable, *higher))
+    _call_libc("prctl", PR_SET_KEEPCAPS, 1, 0, 0, 0)
+
+
+def drop_capabilities(mark: int = -1) -> None:
+    """Drop all capabilities but the `mark`, which programs then get too, and the ways to gain any."""
     drop_bounding()
     libc.prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
-    header = struct.pack("Ii", CAPABILITY_VERSION_3, 0)
-    _call_libc("capset", header, bytes(24))
+    header, kept = struct.pack("Ii", CAPABILITY_VERSION_3, 0), 0 if mark < 0 else 1 << mark
+    _call_libc("capset", header, struct.pack("6I", kept, kept, kept, 0, 0, 0))
+    if kept:
+        _call_libc("prctl", PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, mark, 0, 0)
     _call_libc("prctl", PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
 
 

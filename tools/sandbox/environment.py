@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from toolgate.tools.cgroups import Group
 from toolgate.tools.egress.sandbox_proxy import SandboxProxy
 from toolgate.tools.sandbox.levels import Sandbox
-from toolgate.tools.sandbox.process import SandboxProcess, kill_user
+from toolgate.tools.sandbox.process import SandboxProcess, can_mark, kill_user
 from toolgate.tools.sandbox.read_only_filter import build_read_only
 from toolgate.tools.sandbox.users import assign_user, runs_process
 from toolgate.tools.workspace.commands.environment import resource_limits
@@ -82,7 +82,8 @@ class SandboxedEnvironment:
         self._runner: CommandRunner | None = None
         self._closing: set[asyncio.Future[None]] = set()
         self._read_only: ReadOnly | None = None  # find_read_only_obstacle sets it
-        self._read_only_runners: WeakSet[CommandRunner] = WeakSet()
+        self._own_runners: WeakSet[CommandRunner] = WeakSet()  # of one command each
+        self._program_runners: WeakSet[CommandRunner] = WeakSet()  # those of programs
 
     @property
     def runner(self) -> CommandRunner:
@@ -124,6 +125,10 @@ class SandboxedEnvironment:
         self._is_stale = False
         return self._process.spawn(channel, report)
 
+    @property
+    def is_alone(self) -> bool:
+        return self.level != "uid" or not any(runner.is_running for runner in self._program_runners)
+
     def kill(self) -> None:
         if self._process is not None:
             self._process.kill()
@@ -160,6 +165,24 @@ class SandboxedEnvironment:
         assert self._process is not None and self._read_only is not None
         if self._needs_landlock:
             return self.runner, replace(self._read_only, writable=writable)
+        runner = self._make_own_runner(self._process.read_only(writable))
+        return runner, replace(self._read_only, writable=[*writable, *self._list_private_folders()])
+
+    @property
+    def isolates_programs(self) -> bool:
+        return self.level == "bwrap" or can_mark()
+
+    async def prepare_program(self, shown_paths: Sequence[Path]) -> CommandRunner:
+        """At `uid` the principal's commands run as the same user, and the end of their sandbox kills that."""
+        assert self._process is not None
+        if self.level == "uid":
+            await self.runner.wait_ended()
+        runner = self._make_own_runner(self._process.for_program(shown_paths))
+        self._program_runners.add(runner)
+        return runner
+
+    def _make_own_runner(self, handle: SandboxProcess) -> CommandRunner:
+        """Return the runner of one command in a sandbox of its own, which ends with the command."""
         proxies: list[SandboxProxy] = []
 
         def open_proxy(listener: socket.socket) -> None:
@@ -169,10 +192,9 @@ class SandboxedEnvironment:
             while proxies:
                 self._in_background(proxies.pop().close())
 
-        handle = self._process.read_only(writable)
         runner = self._make_runner(handle, open_proxy, close_proxy, IdleSandboxes(most=0))
-        self._read_only_runners.add(runner)
-        return runner, replace(self._read_only, writable=[*writable, *self._list_private_folders()])
+        self._own_runners.add(runner)
+        return runner
 
     def _list_private_folders(self) -> list[Path]:
         """Return those of PRIVATE that hold nothing else that is seen: a fifo there must not be written to either."""
@@ -206,7 +228,7 @@ class SandboxedEnvironment:
 
     @property
     def is_running(self) -> bool:
-        runners = [*self._read_only_runners, *([] if self._runner is None else [self._runner])]
+        runners = [*self._own_runners, *([] if self._runner is None else [self._runner])]
         return bool(self._closing) or any(runner.is_running for runner in runners)
 
     def release(self) -> None:
@@ -222,7 +244,7 @@ class SandboxedEnvironment:
 
     async def close(self) -> None:
         """End the sandbox with all its processes."""
-        await asyncio.gather(*(runner.close() for runner in self._read_only_runners))
+        await asyncio.gather(*(runner.close() for runner in self._own_runners))
         if self._runner is not None:
             await self._runner.close()
         if self._closing:

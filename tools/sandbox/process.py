@@ -8,6 +8,7 @@ import resource
 import socket
 import subprocess
 from collections.abc import Generator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 
 import msgspec
@@ -33,6 +34,7 @@ FILES_INSIDE = {f"/.toolgate/{file.name}": file for file in PROGRAMS}
 PORT = 3128  # of the proxy on the sandbox's own loopback: its conventional port
 PATH = "/usr/local/bin:/usr/bin:/bin"
 END_WITHIN = 5.0  # seconds; no command can delay it
+MARK = 8  # CAP_SETPCAP (linux/capability.h), which docs/container.md has; it gives nothing without a bounding set
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +44,9 @@ class SandboxProcess(msgspec.Struct, frozen=True):
 
     `has_proxy`: it passes out a proxy's listener. `groups` are files that take a process id. `is_exclusive`: nothing
     but this sandbox runs as `uid`. `unused_uid` is a user as which nothing runs.
+
+    `is_program`: it has one program, beside the principal's commands. Without bwrap these run as the same user, and the
+    program holds the capability MARK, so that they can't read its memory and environment (see enter.py).
     """
 
     view: SandboxView
@@ -52,10 +57,19 @@ class SandboxProcess(msgspec.Struct, frozen=True):
     groups: Sequence[Path] = ()
     is_exclusive: bool = True
     unused_uid: int | None = None
+    is_program: bool = False
 
     def read_only(self, writable: Sequence[Path]) -> "SandboxProcess":
         """Return a sandbox with the same view, in which nothing outside it can be written but what is `writable`."""
         return replace(self, view=replace(self.view, writable=writable))
+
+    def for_program(self, shown_paths: Sequence[Path]) -> "SandboxProcess":
+        """Return a sandbox beside this one for one program, which sees `shown_paths` too."""
+        return replace(self, view=replace(self.view, shown_paths=shown_paths), is_program=True)
+
+    @property
+    def is_alone(self) -> bool:
+        return not self.is_program
 
     def variables(self, given: Mapping[str, str]) -> dict[str, str]:
         """Return the variables for commands."""
@@ -71,7 +85,7 @@ class SandboxProcess(msgspec.Struct, frozen=True):
         """Return the folders of PATH that are visible inside."""
         if self.bwrap is None:
             return path or PATH
-        trees = [*map(Path, SYSTEM), *self.view.readable_paths, self.view.root]
+        trees = [*map(Path, SYSTEM), *self.view.readable_paths, *self.view.shown_paths, self.view.root]
         seen = [each for each in path.split(":") if any(Path(each).is_relative_to(tree) for tree in trees)]
         return ":".join(seen) or PATH
 
@@ -86,6 +100,7 @@ class SandboxProcess(msgspec.Struct, frozen=True):
                 "bwrap": [],
                 "uid": -1 if self.uid is None else self.uid,
                 "namespace": self.bwrap is not None and self.uid is not None,
+                "mark": MARK if self.is_program and self.bwrap is None and can_mark() else -1,
                 "port": PORT if self.has_proxy else 0,
                 "filter": self.filter,
                 "limits": [(resource.RLIMIT_CORE, 0)],
@@ -124,6 +139,21 @@ class SandboxProcess(msgspec.Struct, frozen=True):
         if self.bwrap is None:
             return {}
         return generate_files(self.view) | {name: path.read_bytes() for name, path in FILES_INSIDE.items()}
+
+
+@cache
+def can_mark() -> bool:
+    """Return whether programs can hold MARK: a container's root may lack it."""
+    try:
+        status = Path("/proc/self/status").read_text()
+    except OSError:  # not Linux
+        return False
+    sets = {
+        name: int(value, 16)
+        for name, _, value in (line.partition(":\t") for line in status.splitlines())
+        if name in ("CapEff", "CapBnd")
+    }
+    return len(sets) == 2 and all(each >> MARK & 1 for each in sets.values())
 
 
 def kill_user(uid: int, unused_uid: int) -> None:

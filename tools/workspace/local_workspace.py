@@ -30,6 +30,7 @@ from toolgate.tools.workspace.processes.process import LATE_INSIDE, CommandStart
 from toolgate.tools.workspace.workspace import GRACE, Conclusion, NewOutput, output_path
 
 if TYPE_CHECKING:
+    from toolgate.tools.workspace.commands.local_program import LocalProgram
     from toolgate.tools.workspace.commands.program import Programs
 
 KILL_WITHIN = LATE_INSIDE + 2.0  # seconds for a tree to end after SIGKILL or with its sandbox, unless another user's
@@ -78,6 +79,7 @@ class LocalWorkspace:
         self.limits = LimitChecks(command_environment, self.root, spool / CWD_FOLDER, self._live)
         self._programs: Programs | None = None
         self._reading = asyncio.Semaphore(READS)
+        self.isolates_environment = command_environment.isolates_programs
         self.arrivals = 0  # of background tasks
         self._arriving = asyncio.Event()  # set and replaced at each new background task
         self._closed = False
@@ -266,7 +268,11 @@ class LocalWorkspace:
         """End all runs and programs."""
         if self._programs is not None:
             self._programs.kill()
-        await asyncio.gather(*(self.kill(run_id) for run_id in list(self._live)))
+        programs = [*self.limits.programs]
+        for program in programs:
+            program.terminate("all that ran was ended", 0.0)
+        runs = (self.kill(run_id) for run_id in list(self._live))
+        await asyncio.gather(*runs, *(program.wait_gone(KILL_WITHIN) for program in programs))
 
     async def keep(self, run_id: int) -> str | None:
         run = await self._find(run_id)
@@ -337,14 +343,33 @@ class LocalWorkspace:
         changes_files: bool = False,
     ) -> ProgramResult:
         await self._runs.open()
-        if self._closed:
-            raise ToolError("the server is shutting down: nothing more is started")
+        self._refuse_at_end()
         from toolgate.tools.workspace.commands.program import Programs  # start-up: for plugins
 
         self._programs = self._programs or Programs(
             self._environment, self.limits, self.root, self._variables, str(self.output_folder)
         )
         return await self._programs.run(argv, given, limit, timeout, changes_files=changes_files)
+
+    async def open_program(
+        self, argv: Sequence[str], *, env: Mapping[str, str], cwd: Path | None = None, shows: Sequence[Path] = ()
+    ) -> "LocalProgram":
+        await self._runs.open()
+        self._refuse_at_end()
+        variables = await self._find_variables()
+        from toolgate.tools.workspace.commands.program_streams import ProgramStreams  # start-up: for mounts
+
+        streams = ProgramStreams(self._environment, self.limits, self.root, str(self.output_folder))
+        return await streams.open(argv, variables, env, cwd, shows)
+
+    async def _find_variables(self) -> Mapping[str, str]:
+        """Return the variables of commands, with the PATH of the login shell."""
+        given = self._variables
+        return given if self._login_path is None else await self._login_path.extend(given)
+
+    def _refuse_at_end(self) -> None:
+        if self._closed:
+            raise ToolError("the server is shutting down: nothing more is started")
 
     async def _run_login_shell(self, argv: Sequence[str], timeout: float) -> ProgramResult:
         return await self.run_program(argv, limit=MAX_OUTPUT, timeout=timeout)
@@ -355,7 +380,13 @@ class LocalWorkspace:
 
     def _is_busy(self) -> bool:
         programs = self._programs is not None and self._programs.are_running
-        return programs or self.limits.is_measuring or self._environment.is_running or not self._runs.is_idle
+        return (
+            programs
+            or bool(self.limits.programs)
+            or self.limits.is_measuring
+            or self._environment.is_running
+            or not self._runs.is_idle
+        )
 
     def _close_idle(self) -> None:
         """Give up descriptors and control group until the next use."""
@@ -372,13 +403,18 @@ class LocalWorkspace:
             self._programs.abandon()
         self.limits.close()
         await self._runs.wait_opening(grace + CLOSE_WITHIN)
-        still = [*self._live.values()]
-        for running in still:
-            running.terminate("the server stopped", grace)
-        gone = asyncio.gather(*(running.wait(grace + CLOSE_WITHIN) for running in still))
+        commands, programs = [*self._live.values()], [*self.limits.programs]
+        still: Sequence[RunningCommand | LocalProgram] = [*commands, *programs]
+        for each in still:
+            each.terminate("the server stopped", grace)
+        ends = (
+            *(each.wait(grace + CLOSE_WITHIN) for each in commands),
+            *(each.wait_gone(grace + CLOSE_WITHIN) for each in programs),
+        )
+        gone = asyncio.gather(*ends)
         await asyncio.wait([gone], timeout=grace + CLOSE_WITHIN)
-        for running in still:
-            running.abandon()
+        for each in still:
+            each.abandon()
         await asyncio.wait([gone], timeout=CLOSE_WITHIN)
         gone.cancel()
         await self._environment.close()
@@ -418,8 +454,7 @@ class LocalWorkspace:
         self._arriving = asyncio.Event()
 
     def _admit(self, background: bool) -> None:
-        if self._closed:
-            raise ToolError("the server is shutting down: nothing more is started")
+        self._refuse_at_end()
         self.limits.check_start(background=background)
 
     async def _begin(
@@ -429,8 +464,7 @@ class LocalWorkspace:
         try:
             await self.limits.remeasure()
             place.refresh()
-            given = self._variables
-            variables = place.variables(given if self._login_path is None else await self._login_path.extend(given))
+            variables = place.variables(await self._find_variables())
             runner, read_only, limits = place.runner, None, self.limits.resources
             if run.read_only:
                 why = await self.find_read_only_obstacle()  # a node may have restarted since it was asked

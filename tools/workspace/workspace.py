@@ -4,7 +4,7 @@ A run of a command has an id, and every method takes that id. Output is read by 
 returns a process or a descriptor, and what a method returns does not change afterwards.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -26,6 +26,50 @@ class WorkspaceUnreachableError(ToolError):
 
 class WorkspaceMovedError(ToolError):
     """The workspace is not used at this machine any more, or not yet."""
+
+
+class ProgramInputError(ToolError):
+    """The program takes no more input: it has ended, or closed its standard input."""
+
+
+class ProgramEnd(msgspec.Struct, frozen=True):
+    """The end of a program: its exit code (128 + N for signal N; None if unknown), the limits that it reached, in
+    words, and why the server ended it, or None."""
+
+    exit_code: int | None
+    hits: list[str] = []
+    reason: str | None = None
+
+
+class ProgramStream(Protocol):
+    """A running program and its standard input, output and error. Whoever opens one closes it."""
+
+    async def read(self) -> bytes:
+        """Return output as soon as there is some, at most 64 KiB, and b"" at the end. One caller at a time. Nothing is
+        read ahead, so a program that nobody reads waits. A cancelled read takes nothing."""
+        ...
+
+    async def write(self, data: bytes) -> None:
+        """Write all of the data, as fast as the program reads. A cancelled write may have written a part. Raises
+        ProgramInputError."""
+        ...
+
+    async def close_input(self) -> None:
+        """End the program's input."""
+        ...
+
+    async def stderr_tail(self) -> str:
+        """Return the last lines of its standard error, as clean text."""
+        ...
+
+    async def wait(self) -> ProgramEnd:
+        """Wait for the end of the program and of all that it started. What it leaves running is ended then."""
+        ...
+
+    async def close(self, grace: float = GRACE) -> None:
+        """End the program: its input ends, `grace` seconds later its whole tree gets SIGTERM, and after as many again
+        SIGKILL. Output that was not read is lost."""
+        ...
 
 
 class Conclusion(msgspec.Struct, frozen=True):
@@ -59,7 +103,8 @@ class NewOutput(msgspec.Struct, frozen=True):
 class Workspace(Protocol):
     """A principal's workspace. `root` is where tools work. `sandbox` is the level of its commands: "bwrap", "uid" or
     "none". `output_folder` has the files with their output. `private_folder`, if it may be inside the root, is the
-    server's own, never read.
+    server's own, never read. `isolates_environment`: no command can read the environment and the memory of a program
+    that `open_program` started.
 
     Every method that takes the id of a run raises KeyError for an unknown or forgotten one.
     """
@@ -75,6 +120,9 @@ class Workspace(Protocol):
 
     @property
     def private_folder(self) -> Path | None: ...
+
+    @property
+    def isolates_environment(self) -> bool: ...
 
     async def start(
         self,
@@ -232,6 +280,17 @@ class Workspace(Protocol):
         `given` is its standard input. At most `limit` bytes of output are kept. Whatever it started is killed at its
         end. `changes_files`: it is refused in a workspace that is over its limit. Raises ToolError, and TimeoutError
         after `timeout` seconds: it was killed.
+        """
+        ...
+
+    async def open_program(
+        self, argv: Sequence[str], *, env: Mapping[str, str], cwd: Path | None = None, shows: Sequence[Path] = ()
+    ) -> ProgramStream:
+        """Start a program, in the root or `cwd`, and return its streams. It counts as a command, and is no task.
+
+        It runs with the rights and limits of the principal's commands, in a sandbox of its own over the workspace, in
+        which `shows` are seen too, read-only. Its environment is what programs need (PATH, HOME, LANG, TMPDIR…) and
+        `env`. Raises ToolError.
         """
         ...
 

@@ -226,7 +226,13 @@ STANDING = frozenset(("node.wait_arrival", "node.next_change"))  # they may wait
 
 # Of Workspace, what is not simply a method of the principal's workspace at the node
 FOR_REQUEST = ("start", "execute", "conclude")  # the node performs them for the request that they belong to
-IN_PARTS = ("list", "arrival", "read_file", "open_file")  # the gateway puts them together from NodeMethods
+IN_PARTS = (
+    "list",
+    "arrival",
+    "read_file",
+    "open_file",
+    "open_program",
+)  # the gateway puts them together from NodeMethods
 METHODS = MethodTable(
     {
         "workspace": list_methods(Workspace, but=(*FOR_REQUEST, *IN_PARTS)),

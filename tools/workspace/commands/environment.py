@@ -65,6 +65,16 @@ class CommandEnvironment(Protocol):
         ...
 
     @property
+    def isolates_programs(self) -> bool:
+        """Whether no command of the principal can read the environment and the memory of its programs."""
+        ...
+
+    async def prepare_program(self, shown_paths: Sequence[Path]) -> CommandRunner:
+        """Return the runner of one program: in a sandbox of its own, where there are any, which shows these paths too.
+        It starts at once, without a wait between: else the end of another sandbox may be its end."""
+        ...
+
+    @property
     def is_running(self) -> bool:
         """Whether a sandbox starts, runs or ends."""
         ...
@@ -84,6 +94,7 @@ class UnsandboxedEnvironment:
     level = "none"
     uid: int | None = None
     has_own_tmp = False
+    isolates_programs = False
 
     def __init__(self, runner: CommandRunner, limits: Limits, build_read_only: BuildReadOnly | None = None) -> None:
         """`build_read_only` returns the confinement of read-only commands; None: there are none."""
@@ -119,6 +130,9 @@ class UnsandboxedEnvironment:
     def prepare_read_only(self, writable: Sequence[Path]) -> tuple[CommandRunner, ReadOnly]:
         assert self._read_only is not None
         return self.runner, replace(self._read_only, writable=writable)
+
+    async def prepare_program(self, shown_paths: Sequence[Path]) -> CommandRunner:
+        return self.runner
 
     @property
     def is_running(self) -> bool:

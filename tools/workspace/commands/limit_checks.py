@@ -9,6 +9,7 @@ import signal
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msgspec.structs import asdict
 
@@ -18,6 +19,9 @@ from toolgate.tools.workspace.commands.environment import CommandEnvironment
 from toolgate.tools.workspace.commands.run import RunningCommand
 from toolgate.tools.workspace.limits import Limits
 from toolgate.tools.workspace.output.run_record import Run
+
+if TYPE_CHECKING:
+    from toolgate.tools.workspace.commands.local_program import LocalProgram
 
 MAX_RUNNING = 64  # commands of one principal at once, with background ones: each costs a few processes
 CPU_REACHED = "the limit of {0.cpu:,} s of CPU time of a process was reached (--limit cpu)"
@@ -52,6 +56,7 @@ class LimitChecks:
         self._limits = environment.limits
         self._most_tasks = self._limits.background or MAX_RUNNING
         self._running = running
+        self.programs: set[LocalProgram] = set()  # that run or start, whose streams a caller holds
         shared = self._limits.memory if resource.RLIMIT_DATA in environment.resources else 0  # else a group counts that
         self._usage = DiskUsageWatcher(environment, [root, cwd_folder], shared, self._end_all)
         self.remeasure = self._usage.remeasure
@@ -62,10 +67,11 @@ class LimitChecks:
     def check_start(self, *, background: bool) -> None:
         """Raise ToolError if no further command may start."""
         most = min(self._limits.commands or MAX_RUNNING, MAX_RUNNING)
-        if len(self._running) >= most:
+        if len(self._running) + len(self.programs) >= most:
             option = " (--limit commands)" if most < MAX_RUNNING else ""
+            what = "commands and programs" if self.programs else "commands"
             raise ToolError(
-                f"{most} commands are running, the most at once{option}: wait for one, or end one with KillBgTask"
+                f"{most} {what} are running, the most at once{option}: wait for one, or end one with KillBgTask"
             )
         if background and not self.has_room:
             raise ToolError(f"{self.too_many_tasks}: end one with KillBgTask")
@@ -108,7 +114,7 @@ class LimitChecks:
     def find_reached(self, run: Run, output: str = "") -> Sequence[str]:
         """Return the limits that were reached, in words; if none is known, those that `output` suggests."""
         for why in self._environment.reached_limits():
-            for each in (run, *(running.run for running in self._running.values() if running.run is not run)):
+            for each in (run, *(running.run for running in self._list_running() if running.run is not run)):
                 each.hits.append(why)
         ended_by = ENDED_BY.get(run.exit_code or 0)
         if ended_by is not None and (ended_by[0] in self.resources or run.read_only):
@@ -124,10 +130,13 @@ class LimitChecks:
         return run.hits
 
     def _end_all(self, why: str) -> None:
-        """End all commands: it is unknown which of them writes too much."""
-        for running in self._running.values():
+        """End all commands and programs: it is unknown which of them writes too much."""
+        for running in self._list_running():
             running.run.hits.append(why)
             running.terminate(why)
+
+    def _list_running(self) -> "Sequence[RunningCommand | LocalProgram]":
+        return [*self._running.values(), *self.programs]
 
 
 def guess_limits(run: Run, text: str, limits: Limits, level: str, disk: Callable[[], str]) -> Sequence[str]:

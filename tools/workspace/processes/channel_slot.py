@@ -14,6 +14,7 @@ else:  # as in supervisor.py, which has put this folder on the path
 
 REMOVING = b"removing"
 NEEDS_NEW = b"-"  # the byte alone
+MAX_DESCRIPTORS = 4  # of a command: its control socket and output, and maybe its input and a pipe of its stdout
 START_NEXT = b"+"  # among the numbers of signals on the zygote's own pipe: no supervisor waits
 MAX_OWN_CPU = 0.2  # seconds of a supervisor's own CPU time: the least CPU limit, 1 s, must not end it
 
@@ -38,11 +39,12 @@ class ChannelSlot:
         self._original = original
 
     def wait_command(self, *, is_first: bool) -> list[int]:
-        """Wait for a command. Return its control socket, output and maybe input: fewer at the end of the channel, out
-        of descriptors, or before a command for which only a new process will do."""
+        """Wait for a command. Return its control socket, output and maybe input and stdout: fewer at the end of the
+        channel, out of descriptors, or before a command for which only a new process will do."""
         handed_on = descriptors = self.take_over() if is_first else []
         while not descriptors:
-            data, descriptors, _, _ = socket.recv_fds(self.channel, 1, 3, getattr(socket, "MSG_CMSG_CLOEXEC", 0))
+            flags = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
+            data, descriptors, _, _ = socket.recv_fds(self.channel, 1, MAX_DESCRIPTORS, flags)
             if not descriptors and not (is_first and data == NEEDS_NEW):
                 return []
         for descriptor in descriptors:
@@ -57,7 +59,7 @@ class ChannelSlot:
         """Return the descriptors of a command that another supervisor hands on, or none."""
         self._relay[0].setblocking(False)
         try:
-            return socket.recv_fds(self._relay[0], 1, 3)[1]
+            return socket.recv_fds(self._relay[0], 1, MAX_DESCRIPTORS)[1]
         except BlockingIOError:
             return []
 

@@ -9,9 +9,10 @@ systems whose /proc does not list children. Standard library only, and little of
 
 The zygote exists because forking a small process is cheap and forking the server is not. It keeps one supervisor
 waiting on FD for a byte with two descriptors, a control socket and the write end of a pipe for the output, or three,
-the last for the input; the end of FD ends it, and so does a byte alone if it has had a command: the next is another
-person's, or has other limits. It adopts, and kills, what a killed supervisor leaves behind, and wakes a
-stopped one: commands may do either to it, as they run as the same user. The server wakes it; so does its death.
+the last for the input, or four, the last for the standard output, which is then apart; the end of FD ends it, and so
+does a byte alone if it has had a command: the next is another person's, or has other limits. It adopts, and kills, what
+a killed supervisor leaves behind, and wakes a stopped one: commands may do either to it, as they run as the same user.
+The server wakes it; so does its death.
 
 Commands may also change the limits, the priority and the processors of either, which later commands would inherit. A
 system call filter can't tell a command's own child from its supervisor. So a changed supervisor starts no command: the
@@ -174,8 +175,13 @@ def supervise(slot: "channel_slot.ChannelSlot") -> None:
         if slot.is_readable():
             slot.leave()
         earlier = socket.socket(fileno=descriptors[0])
-        if not CommandSupervisor(earlier, [descriptors[1], *descriptors[1:]], wake, slot).run():
+        if not CommandSupervisor(earlier, order_streams(*descriptors[1:]), wake, slot).run():
             return
+
+
+def order_streams(output: int, stdin: int | None = None, stdout: int | None = None) -> list[int]:
+    """Return the standard output, error and, if there is one, input of a command."""
+    return [output if stdout is None else stdout, output, *([] if stdin is None else [stdin])]
 
 
 def wait_closed(control: socket.socket) -> None:

@@ -8,7 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Protocol
@@ -37,8 +37,16 @@ class SandboxHandle(Protocol):
         """The user of its commands, if not the server's."""
         ...
 
+    @property
+    def is_alone(self) -> bool:
+        """Whether all that runs as its user may end with it."""
+        ...
+
     def spawn(self, channel: socket.socket, report: socket.socket) -> "subprocess.Popen[bytes]": ...
-    def kill(self) -> None: ...
+
+    def kill(self) -> None:
+        """End all that runs as its user."""
+        ...
 
 
 class CommandRunner:
@@ -77,15 +85,22 @@ class CommandRunner:
         self._ending: asyncio.Future[None] | None = None
 
     async def start(
-        self, launch: Launch, sink: Callable[[bytes], bool], stdin: int | None = None, wait: StartWait | None = None
+        self,
+        launch: Launch,
+        sink: Callable[[bytes], bool],
+        stdin: int | None = None,
+        wait: StartWait | None = None,
+        stdout: int | None = None,
     ) -> Process:
         """Start a command; `sink` gets its output and returns whether it was kept. `stdin` is the descriptor of its
-        input; None: empty. `wait` is its wait for a new sandbox. Raises CommandStartError."""
+        input; None: empty. `stdout`, which comes with an input, is that of its standard output: the sink then gets its
+        standard error alone. `wait` is its wait for a new sandbox. Raises CommandStartError."""
         request = launch.encode()
         self._busy += 1
         self._idle_sandboxes.remove(self)
         try:
-            process = await self._start_process(launch.supervisor_key, request, sink, stdin, wait or StartWait())
+            streams = [each for each in (stdin, stdout) if each is not None]
+            process = await self._start_process(launch.supervisor_key, request, sink, streams, wait or StartWait())
         except BaseException:
             self._on_gone()
             raise
@@ -112,12 +127,12 @@ class CommandRunner:
             self._on_loss(len(lost), lost[0])
 
     async def _start_process(
-        self, key: object, request: bytes, sink: Callable[[bytes], bool], stdin: int | None, wait: StartWait
+        self, key: object, request: bytes, sink: Callable[[bytes], bool], streams: Sequence[int], wait: StartWait
     ) -> Process:
         for _ in range(2):  # a zygote that was killed or stopped is replaced, once
             try:
                 zygote = await self._ready(wait)
-                control, output = await zygote.fork_supervisor(key, stdin)
+                control, output = await zygote.fork_supervisor(key, streams)
             except OSError as error:
                 raise CommandStartError(f"no process or file descriptor is free: {error.strerror}") from error
             process = Process(
@@ -161,11 +176,15 @@ class CommandRunner:
         if not self._busy and self._zygote is not None:
             self._replace(self._zygote)
 
+    async def wait_ended(self) -> None:
+        """Wait for the end of a sandbox that ends: it may kill all processes of the same user."""
+        while self._ending is not None and not self._ending.done():
+            await asyncio.wait([self._ending])
+
     async def _ready(self, wait: StartWait) -> "Zygote":
         if self._zygote is not None and not self._zygote.is_alive:
             self._replace(self._zygote)
-        while self._ending is not None and not self._ending.done():  # its end kills all processes of the same user
-            await asyncio.wait([self._ending])
+        await self.wait_ended()
         if self._zygote is None and self._sandbox is None:
             self._zygote = Zygote()
         while self._zygote is None:
@@ -283,13 +302,13 @@ class Zygote:
         assert self._entering is not None
         self._entering.add_done_callback(call)
 
-    def kill(self) -> None:
-        """End the sandbox with all its processes."""
+    def kill(self, *, with_user: bool = True) -> None:
+        """End the sandbox with all its processes, those of its user included unless told otherwise."""
         if self.is_alive:
             with contextlib.suppress(OSError):
                 os.killpg(self._process.pid, signal.SIGKILL)
         self._killed = True  # even before its end: no command may start there any more
-        if self._sandbox is not None and (self._killing is None or self._killing.done()):
+        if self._sandbox is not None and with_user and (self._killing is None or self._killing.done()):
             self._killing = asyncio.get_running_loop().run_in_executor(None, self._sandbox.kill)
 
     def find_reason(self) -> str:
@@ -307,9 +326,9 @@ class Zygote:
             with contextlib.suppress(OSError):
                 os.kill(self._process.pid, signal.SIGCONT)
 
-    async def fork_supervisor(self, key: object, stdin: int | None = None) -> tuple[socket.socket, int]:
+    async def fork_supervisor(self, key: object, streams: Sequence[int] = ()) -> tuple[socket.socket, int]:
         """Return a supervisor's control socket, and the read end of its command's output. It is new, or all its earlier
-        commands had the same `key`. `stdin`: see `start`. Raises OSError."""
+        commands had the same `key`. `streams`: its input, and its standard output if apart. Raises OSError."""
         self.wake()
         control, theirs = socket.socketpair()
         with theirs:
@@ -319,7 +338,7 @@ class Zygote:
                 control.close()
                 raise
             try:
-                await self._send(key, [theirs.fileno(), write_end, *([] if stdin is None else [stdin])])
+                await self._send(key, [theirs.fileno(), write_end, *streams])
             except BaseException:
                 control.close()
                 os.close(output)
@@ -354,7 +373,7 @@ class Zygote:
             if self._sandbox is None:
                 self._process.wait(END_WITHIN)
         if self._sandbox is not None:
-            self.kill()
+            self.kill(with_user=self._sandbox.is_alone)
             await self._close_listener()
             if self._killing is not None:  # else it would kill the user's next sandbox
                 await asyncio.shield(self._killing)

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import itertools
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -19,7 +19,7 @@ from toolgate.tools.api.errors import ToolError
 from toolgate.tools.workspace.files import access as files
 from toolgate.tools.workspace.files.open_file import PIECE
 from toolgate.tools.workspace.output.run_record import Run
-from toolgate.tools.workspace.workspace import Workspace, WorkspaceMovedError
+from toolgate.tools.workspace.workspace import ProgramStream, Workspace, WorkspaceMovedError
 
 
 class RemoteFile:
@@ -105,6 +105,15 @@ class NodeWorkspace(Workspace, PageMethods, NodeMethods):
     def private_folder(self) -> Path | None:
         own = Path(self._welcome.state)
         return None if self.root.is_relative_to(own) else own
+
+    @property
+    def isolates_environment(self) -> bool:
+        return False
+
+    async def open_program(
+        self, argv: Sequence[str], *, env: Mapping[str, str], cwd: Path | None = None, shows: Sequence[Path] = ()
+    ) -> ProgramStream:
+        raise ToolError("programs with open streams can't run at a node yet")
 
     def check_file(self, path: str, *, suffix: str) -> None:
         files.split_path(path, self.root, suffix)

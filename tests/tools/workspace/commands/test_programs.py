@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import os
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -16,6 +16,7 @@ from toolgate.tools.workspace.limits import UNLIMITED, Limits
 from toolgate.tools.workspace.local_workspace import LocalWorkspace
 from toolgate.tools.workspace.processes.zygote import CommandRunner
 
+VARIABLES = {"PATH": "/usr/bin:/bin"}
 LONG = f"600.{os.getpid()}"  # seconds of a sleep that no other test runs
 
 
@@ -84,11 +85,12 @@ async def has_ended() -> bool:
 
 
 @contextlib.asynccontextmanager
-async def open_workspace(folder: Path, limits: Limits = UNLIMITED) -> AsyncIterator[LocalWorkspace]:
+async def open_workspace(
+    folder: Path, limits: Limits = UNLIMITED, variables: Mapping[str, str] = VARIABLES
+) -> AsyncIterator[LocalWorkspace]:
     (folder / "root").mkdir()
     runner = CommandRunner()
     environment = UnsandboxedEnvironment(runner, limits)
-    variables = {"PATH": "/usr/bin:/bin"}
     workspace = LocalWorkspace(
         folder / "root", folder / "spool", variables, lambda _: None, command_environment=environment
     )

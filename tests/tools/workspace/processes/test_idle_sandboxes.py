@@ -19,6 +19,7 @@ class FakeSandbox:
     """A fake sandbox that counts its starts."""
 
     uid = None
+    is_alone = True
 
     def __init__(self) -> None:
         self.entered = 0

@@ -55,6 +55,7 @@ class FakeSandboxes:
 
 class FakeSandbox:
     uid = None
+    is_alone = True
 
     def __init__(self, name: str, all: FakeSandboxes) -> None:
         self._name = name

@@ -1,0 +1,94 @@
+"""Start programs whose streams a caller holds, each in a sandbox of its own, within a workspace's limits."""
+
+import os
+import shlex
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from toolgate.tools.api.errors import ToolError
+from toolgate.tools.workspace.commands.environment import CommandEnvironment
+from toolgate.tools.workspace.commands.limit_checks import LimitChecks
+from toolgate.tools.workspace.commands.local_program import LocalProgram
+from toolgate.tools.workspace.output.run_record import Run
+from toolgate.tools.workspace.processes.process import CommandStartError, Launch
+
+GIVEN = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR")  # of the server's
+TEMPORARY = "/tmp"  # noqa: S108  # of the sandbox, or of its user
+MAX_NAMED = 200  # characters of a command line in an error
+
+
+class ProgramStreams:
+    """The programs of a workspace whose streams are held, within its `limits`, for `owner`."""
+
+    def __init__(self, environment: CommandEnvironment, limits: LimitChecks, root: Path, owner: str) -> None:
+        self._environment = environment
+        self._limits = limits
+        self._root = root
+        self._owner = owner
+
+    async def open(
+        self,
+        argv: Sequence[str],
+        variables: Mapping[str, str],
+        env: Mapping[str, str],
+        cwd: Path | None,
+        shows: Sequence[Path],
+    ) -> LocalProgram:
+        """Start a program. `variables` are those of commands, `env` its own. Raises ToolError."""
+        _check_words(argv, env)
+        self._limits.check_start(background=False)
+        program = LocalProgram(Run(0, shlex.join(argv)[:MAX_NAMED], "", time.time()), self._on_end)
+        self._limits.programs.add(program)
+        try:
+            await self._limits.remeasure()
+            if self._limits.is_full:
+                raise ToolError(f"{self._limits.excess}: remove files first")
+            await self._begin(program, argv, variables, env, cwd or self._root, shows)
+        except BaseException as error:
+            self._limits.programs.discard(program)
+            if isinstance(error, (CommandStartError, OSError)):
+                raise ToolError(f"{argv[0]} was not started: {error}") from None
+            raise
+        return program
+
+    async def _begin(
+        self,
+        program: LocalProgram,
+        argv: Sequence[str],
+        variables: Mapping[str, str],
+        env: Mapping[str, str],
+        cwd: Path,
+        shows: Sequence[Path],
+    ) -> None:
+        place = self._environment
+        place.refresh()
+        words = [str(cwd / argv[0]) if "/" in argv[0] else argv[0], *argv[1:]]
+        own = {**self._choose_variables(variables), **env}
+        launch = Launch(words, cwd, cwd, own, self._limits.resources, owner=self._owner)
+        runner = await place.prepare_program(shows)
+        await program.begin(runner, launch, place.uid)
+        self._limits.command_started()
+
+    def _choose_variables(self, variables: Mapping[str, str]) -> dict[str, str]:
+        """Return what programs need of the environment of commands, with what the sandbox adds."""
+        given = {name: value for name, value in variables.items() if name in GIVEN}
+        if self._environment.level != "none":
+            given["TMPDIR"] = TEMPORARY
+        needed = {"HOME": str(self._root), "LANG": "C.UTF-8", "TMPDIR": TEMPORARY, **given}
+        return {"PATH": os.defpath, **self._environment.variables(needed)}
+
+    def _on_end(self, program: LocalProgram) -> None:
+        self._limits.programs.discard(program)
+        self._limits.command_ended()
+        if program.is_ending or program.run.exit_code == 0:
+            return
+        self._limits.find_reached(program.run, program.text)
+
+
+def _check_words(argv: Sequence[str], env: Mapping[str, str]) -> None:
+    if not argv or not argv[0]:
+        raise ToolError("a program needs a name: its command line is empty")
+    for name in env:
+        if not name or "=" in name:
+            raise ToolError(f"{name!r} is not the name of an environment variable")
