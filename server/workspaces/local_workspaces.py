@@ -56,6 +56,11 @@ class LocalWorkspaces:
     def level(self) -> str:
         return self._confinement.level
 
+    @property
+    def isolates_environment(self) -> bool:
+        """Whether commands can't read the environment of programs: see Workspace."""
+        return self._confinement.isolates_environment
+
     def describe(self) -> str:
         return self._confinement.describe()
 

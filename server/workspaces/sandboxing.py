@@ -72,6 +72,15 @@ class Sandboxing:
             if self.sandbox.level != "none":
                 self._cgroups = self._find_cgroups()
 
+    @property
+    def isolates_environment(self) -> bool:
+        """Whether a principal's commands can't read the environment of its programs."""
+        if self.level == "none":
+            return False
+        from toolgate.tools.sandbox.process import isolates_programs  # start-up
+
+        return isolates_programs(self.level)
+
     def describe(self) -> str:
         return "none" if self.sandbox is None else self.sandbox.describe()
 

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from toolgate.tools.cgroups import Group
 from toolgate.tools.egress.sandbox_proxy import SandboxProxy
 from toolgate.tools.sandbox.levels import Sandbox
-from toolgate.tools.sandbox.process import SandboxProcess, can_mark, kill_user
+from toolgate.tools.sandbox.process import SandboxProcess, isolates_programs, kill_user
 from toolgate.tools.sandbox.read_only_filter import build_read_only
 from toolgate.tools.sandbox.users import assign_user, runs_process
 from toolgate.tools.workspace.commands.environment import resource_limits
@@ -170,7 +170,7 @@ class SandboxedEnvironment:
 
     @property
     def isolates_programs(self) -> bool:
-        return self.level == "bwrap" or can_mark()
+        return isolates_programs(self.level)
 
     async def prepare_program(self, shown_paths: Sequence[Path]) -> CommandRunner:
         """At `uid` the principal's commands run as the same user, and the end of their sandbox kills that."""

@@ -156,6 +156,11 @@ def can_mark() -> bool:
     return len(sets) == 2 and all(each >> MARK & 1 for each in sets.values())
 
 
+def isolates_programs(level: str) -> bool:
+    """Return whether a principal's commands can't read the memory and the environment of its programs."""
+    return level == "bwrap" or can_mark()
+
+
 def kill_user(uid: int, unused_uid: int) -> None:
     """Kill every process of `uid`. Blocking, for some hundredths of a second."""
     try:

@@ -268,11 +268,15 @@ class LocalWorkspace:
         """End all runs and programs."""
         if self._programs is not None:
             self._programs.kill()
+        runs = (self.kill(run_id) for run_id in list(self._live))
+        await asyncio.gather(*runs, self.end_programs("all that ran was ended"))
+
+    async def end_programs(self, reason: str) -> None:
+        """End the programs whose streams a caller holds."""
         programs = [*self.limits.programs]
         for program in programs:
-            program.terminate("all that ran was ended", 0.0)
-        runs = (self.kill(run_id) for run_id in list(self._live))
-        await asyncio.gather(*runs, *(program.wait_gone(KILL_WITHIN) for program in programs))
+            program.terminate(reason, 0.0)
+        await asyncio.gather(*(program.wait_gone(KILL_WITHIN) for program in programs))
 
     async def keep(self, run_id: int) -> str | None:
         run = await self._find(run_id)

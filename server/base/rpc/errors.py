@@ -7,14 +7,14 @@ import msgspec
 
 from toolgate.tools.api import errors
 from toolgate.tools.reading.web.page import AddressRefusedError, PageTimeoutError, PageUnreachableError
-from toolgate.tools.workspace.workspace import WorkspaceMovedError
+from toolgate.tools.workspace.workspace import ProgramInputError, WorkspaceMovedError
 
 ASKING_ERRORS = (errors.CannotAskError, errors.UnansweredError, errors.StillWaitingError, errors.TasksUnsupportedError)
 PAGE_ERRORS = (PageUnreachableError, PageTimeoutError, AddressRefusedError)
 TOOL_ERRORS: dict[str, type[errors.ToolError]] = {
     error.__name__: error
     for error in (
-        *(errors.ToolError, errors.NotFound, errors.WrongArgumentsError, WorkspaceMovedError),
+        *(errors.ToolError, errors.NotFound, errors.WrongArgumentsError, WorkspaceMovedError, ProgramInputError),
         *(*ASKING_ERRORS, *PAGE_ERRORS),
     )
 }

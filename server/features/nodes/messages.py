@@ -21,11 +21,12 @@ from toolgate.server.base.rpc.methods import MethodTable, list_methods, pick_met
 from toolgate.server.features.nodes.pages.methods import PageMethods
 from toolgate.server.features.nodes.report import NodeLoad
 from toolgate.tools.workspace.output.run_record import Run
-from toolgate.tools.workspace.workspace import Workspace
+from toolgate.tools.workspace.workspace import ProgramEnd, Workspace
 
 VERSION = 2  # of these messages
 SPOKEN = (1, VERSION)  # with the release before's, the newest last
 NEWER_ARGUMENTS = {"previous": 2}  # argument → the version that knows it: an older node starts the command without it
+PROGRAMS_SINCE = 2  # the version of a node that can hold programs
 MAX_DATA = 16 * 2**20  # bytes that one answer may hold: four of them fit a frame
 
 # -- from the gateway
@@ -85,7 +86,7 @@ class Welcome(msgspec.Struct, frozen=True, tag="welcome", array_like=True):
     `name` the one that it keeps. `root` is the one shared workspace, or None if each principal has a folder in
     `workspaces`. `max_people` is how many the node takes, 0 for any number. `knows_gateway`: the node still has
     the requests of this life of the gateway. `clock` is the node's, in seconds since the epoch, 0 where it does not
-    say."""
+    say. `isolates_environment` is that of its workspaces."""
 
     version: int
     release: str
@@ -98,6 +99,7 @@ class Welcome(msgspec.Struct, frozen=True, tag="welcome", array_like=True):
     max_people: int = 0
     knows_gateway: bool = False
     clock: float = 0.0
+    isolates_environment: bool = False
 
 
 class Refusal(msgspec.Struct, frozen=True, tag="refused", array_like=True):
@@ -178,6 +180,26 @@ class NodeMethods(Protocol):
 
     async def has_files(self) -> bool:
         """Return whether the principal has files here that it uses. Opens no workspace."""
+        ...
+
+    # The programs of `open_program`, by the name that `start_program` returns: see node/held_programs.py
+
+    async def start_program(self, argv: list[str], env: dict[str, str], cwd: Path | None, shows: list[Path]) -> str: ...
+
+    async def read_program(self, program: str, offset: int) -> bytes:
+        """Wait for the piece of output from `offset`: that of the last answer, or the next."""
+        ...
+
+    async def write_program(self, program: str, data: bytes) -> None: ...
+
+    async def end_input(self, program: str) -> None: ...
+
+    async def read_stderr(self, program: str) -> str: ...
+
+    async def wait_program(self, program: str) -> ProgramEnd: ...
+
+    async def close_program(self, program: str, grace: float) -> tuple[ProgramEnd, str]:
+        """End the program. Return how it ended, and the end of its standard error."""
         ...
 
     # The steps of a move, in their order: see server/features/nodes/gateway/carry.py

@@ -200,8 +200,7 @@ asyncio.run(main())
 def test_without_the_capability_a_program_runs_and_is_not_said_to_be_apart(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("process", "environment"):
-        monkeypatch.setattr(f"toolgate.tools.sandbox.{module}.can_mark", lambda: False)
+    monkeypatch.setattr("toolgate.tools.sandbox.process.can_mark", lambda: False)
 
     async def body() -> None:
         async with workspace(folder, sandbox("uid")) as mine:

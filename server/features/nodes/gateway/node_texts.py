@@ -17,7 +17,7 @@ from toolgate.tools.reading.workers.pictures import FittedPicture
 from toolgate.tools.workspace.output.ansi import clean_output
 from toolgate.tools.workspace.output.decoder import has_odd_bytes
 from toolgate.tools.workspace.output.run_record import Run
-from toolgate.tools.workspace.workspace import Conclusion, NewOutput
+from toolgate.tools.workspace.workspace import Conclusion, NewOutput, ProgramEnd
 
 MAX_ERROR = 64 * 2**10  # characters of an error: it may hold a piece of a command's output
 
@@ -38,6 +38,10 @@ def clean_run(run: Run) -> Run:
 
 def clean_end(end: TaskEnded) -> TaskEnded:
     return replace(end, run=clean_run(end.run))
+
+
+def _clean_program_end(end: ProgramEnd) -> ProgramEnd:
+    return replace(end, hits=[clean_text(hit) for hit in end.hits], reason=end.reason and clean_text(end.reason))
 
 
 def clean_error(error: ErrorData) -> ErrorData:
@@ -76,6 +80,7 @@ CLEANERS: dict[type, Callable[[Any], Any]] = {
     Run: clean_run,
     Conclusion: _clean_conclusion,
     NewOutput: lambda new: replace(new, run=clean_run(new.run), text=_clean_output(new.text)),
+    ProgramEnd: _clean_program_end,
     PageDocument: _clean_document,
     FittedPicture: lambda picture: replace(picture, note=clean_text(picture.note)),
     JobOutcome: _clean_outcome,

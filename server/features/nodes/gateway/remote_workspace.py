@@ -12,14 +12,15 @@ from typing import Any, Self
 from toolgate.server.base.rpc.methods import add_requests
 from toolgate.server.features.nodes.gateway import remote_methods
 from toolgate.server.features.nodes.gateway.link import NodeLink
+from toolgate.server.features.nodes.gateway.node_program import NodeProgram
 from toolgate.server.features.nodes.gateway.placement import Placement
-from toolgate.server.features.nodes.messages import METHODS, NodeMethods, Welcome
+from toolgate.server.features.nodes.messages import METHODS, PROGRAMS_SINCE, NodeMethods, Welcome
 from toolgate.server.features.nodes.pages.methods import PageMethods
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.workspace.files import access as files
 from toolgate.tools.workspace.files.open_file import PIECE
 from toolgate.tools.workspace.output.run_record import Run
-from toolgate.tools.workspace.workspace import ProgramStream, Workspace, WorkspaceMovedError
+from toolgate.tools.workspace.workspace import Workspace, WorkspaceMovedError
 
 
 class RemoteFile:
@@ -108,28 +109,38 @@ class NodeWorkspace(Workspace, PageMethods, NodeMethods):
 
     @property
     def isolates_environment(self) -> bool:
-        return False
+        return self._welcome.isolates_environment
 
     async def open_program(
         self, argv: Sequence[str], *, env: Mapping[str, str], cwd: Path | None = None, shows: Sequence[Path] = ()
-    ) -> ProgramStream:
-        raise ToolError("programs with open streams can't run at a node yet")
+    ) -> NodeProgram:
+        link = await self._placement.locate(self._principal, chooses=self._is_call)
+        if _welcome_of(link).version < PROGRAMS_SINCE:
+            raise ToolError(f"the node {link.name} is of an older release, which holds no programs: upgrade it")
+        link, name = await self._perform("node.start_program", [*argv], {**env}, cwd, [*shows])
+        return NodeProgram(link, self._principal, name)
 
     def check_file(self, path: str, *, suffix: str) -> None:
         files.split_path(path, self.root, suffix)
 
     async def _call(self, name: str, /, *words: Any, **keywords: Any) -> Any:
+        return (await self._perform(name, *words, **keywords))[1]
+
+    async def _perform(self, name: str, /, *words: Any, **keywords: Any) -> tuple[NodeLink, Any]:
+        """Return the result of a method, and the link to the node that performed it."""
         link = await self._placement.locate(self._principal, chooses=self._is_call)
         root = self._find_root(link)
         try:
-            return await remote_methods.perform(link, self._principal, name, words, keywords, is_call=self._is_call)
+            return link, await remote_methods.perform(
+                link, self._principal, name, words, keywords, is_call=self._is_call
+            )
         except WorkspaceMovedError:
             link = await self._placement.relocate(self._principal)
         now = self._find_root(link)
         if root != now and any(_is_inside(value, root) for value in (*words, *keywords.values())):
             text = f"your workspace was moved to the node {link.name}, where it is {now}: nothing was done; call again"
             raise ToolError(text)
-        return await remote_methods.perform(link, self._principal, name, words, keywords, is_call=self._is_call)
+        return link, await remote_methods.perform(link, self._principal, name, words, keywords, is_call=self._is_call)
 
     async def list(self) -> "list[Run]":
         self._arrivals, runs = await self.list_tasks()

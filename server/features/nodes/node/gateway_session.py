@@ -22,6 +22,7 @@ from toolgate.server.features.nodes.messages import (
     Cancel,
     NodeRequest,
 )
+from toolgate.server.features.nodes.node.held_programs import HeldPrograms
 from toolgate.server.features.nodes.node.node import Node
 from toolgate.server.features.nodes.node.path_watch import PathWatch
 from toolgate.server.features.nodes.node.people import GatewayPeople
@@ -59,6 +60,7 @@ class GatewaySession:
         self.requests: dict[int, GatewayRequest] = {}
         self.attended: set[tuple[str, int]] = set()  # the foreground commands whose calls the gateway holds
         self.watches: dict[tuple[str, int], PathWatch] = {}
+        self._held = HeldPrograms()
         self.people = GatewayPeople(database)
         node.gone.add(self.people)
         self._writer: asyncio.StreamWriter | None = None
@@ -108,7 +110,8 @@ class GatewaySession:
             frames.write(self._writer, frame)
 
     def _expire(self) -> None:
-        """The gateway is gone: its commands become background tasks."""
+        """The gateway is gone: its commands become background tasks, and the programs that it holds end."""
+        self._held.end_all()
         waiting = [request.task for request in self.requests.values() if request.name == "node.next_change"]
         for request in list(self.requests.values()):
             self._drop(request, goes_on=True)
@@ -215,7 +218,7 @@ class GatewaySession:
             if request.is_call:
                 await self._node.before_call(request.principal)
         target: Any = PrincipalMethods(
-            self._node, request, self.attended, self.watches, self, self.people, self._reader
+            self._node, request, self.attended, self.watches, self, self.people, self._reader, self._held
         )
         if owner == "pages":
             target = PrincipalPages(self._node, request.principal, partial(self._reserve, request))
@@ -288,6 +291,8 @@ class GatewaySession:
 
     def _drop(self, request: GatewayRequest, *, goes_on: bool) -> None:
         """Nobody waits for the request."""
+        if request.program is not None:
+            self._held.end(request.principal, request.program)
         if not goes_on:
             self._forget(request)
             if request.run_id is not None and request.name in STARTS:

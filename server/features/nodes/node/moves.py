@@ -109,6 +109,8 @@ class WorkspaceMoves:
             return PackedWorkspace(0, "", "", _read_note(self._folder / (principal + LEFT)))
         move = self._add(principal, owner)
         try:
+            if workspace is not None:
+                await workspace.end_programs("the workspace moves to another node")
             return await self._run(lambda: self._pack(principal, move))
         except BaseException:
             self._end(principal)

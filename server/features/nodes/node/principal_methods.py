@@ -4,6 +4,7 @@ import asyncio
 from pathlib import Path
 
 from toolgate.server.features.nodes.messages import NodeMethods, NodeRequest, PackedWorkspace
+from toolgate.server.features.nodes.node.held_programs import HeldProgram, HeldPrograms
 from toolgate.server.features.nodes.node.node import Node
 from toolgate.server.features.nodes.node.path_watch import PathWatch
 from toolgate.server.features.nodes.node.people import MAX_GONE, GatewayPeople
@@ -12,7 +13,7 @@ from toolgate.server.workspaces.last_used import PRINCIPAL_NAME
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.workspace.local_workspace import LocalWorkspace
 from toolgate.tools.workspace.output.run_record import OutputReader, Run
-from toolgate.tools.workspace.workspace import Conclusion
+from toolgate.tools.workspace.workspace import Conclusion, ProgramEnd
 
 MAX_WATCHES = 256  # paths that one gateway watches for one principal
 
@@ -35,13 +36,14 @@ class GatewayRequest:
         self.concludes = False
         self.needs_output = True  # the conclusion does not hold all
         self.is_adopted = False  # nobody waits: its command becomes a background task
+        self.program: str | None = None  # the one that it started
         self.ends_at_start = False  # nobody waits: it ends as soon as its command has an id
 
 
 class PrincipalMethods(NodeMethods):
     """NodeMethods, and FOR_REQUEST of Workspace, for `request`. `attended` has the commands that the gateway attends
     to, `watches` its watches by principal and number; `owner` stands for the gateway, `people` are those whom it
-    serves, and `reader` stands for it where it reads output."""
+    serves, `programs` those that it holds, and `reader` stands for it where it reads output."""
 
     def __init__(
         self,
@@ -52,6 +54,7 @@ class PrincipalMethods(NodeMethods):
         owner: object,
         people: GatewayPeople,
         reader: OutputReader,
+        programs: HeldPrograms,
     ) -> None:
         self._node = node
         self._request = request
@@ -60,6 +63,7 @@ class PrincipalMethods(NodeMethods):
         self._owner = owner
         self._people = people
         self._reader = reader
+        self._programs = programs
 
     @property
     def _workspace(self) -> LocalWorkspace:
@@ -167,6 +171,33 @@ class PrincipalMethods(NodeMethods):
         path_watch = self._watches.pop((self._request.principal, watch), None)
         if path_watch is not None:
             await path_watch.close()
+
+    async def start_program(self, argv: list[str], env: dict[str, str], cwd: Path | None, shows: list[Path]) -> str:
+        self._node.refuse_start_at_end()
+        stream = await self._workspace.open_program(argv, env=env, cwd=cwd, shows=shows)
+        self._request.program = self._programs.add(self._request.principal, stream)
+        return self._request.program
+
+    async def read_program(self, program: str, offset: int) -> bytes:
+        return await self._find_program(program).read(offset)
+
+    async def write_program(self, program: str, data: bytes) -> None:
+        await self._find_program(program).stream.write(data)
+
+    async def end_input(self, program: str) -> None:
+        await self._find_program(program).stream.close_input()
+
+    async def read_stderr(self, program: str) -> str:
+        return await self._find_program(program).stream.stderr_tail()
+
+    async def wait_program(self, program: str) -> ProgramEnd:
+        return await self._find_program(program).stream.wait()
+
+    async def close_program(self, program: str, grace: float) -> tuple[ProgramEnd, str]:
+        return await self._programs.close(self._request.principal, program, grace)
+
+    def _find_program(self, program: str) -> HeldProgram:
+        return self._programs.find(self._request.principal, program)
 
     async def has_files(self) -> bool:
         principal = self._request.principal

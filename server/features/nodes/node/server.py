@@ -128,7 +128,7 @@ class NodeServer:
         level, description = self._node.workspaces.level, self._node.workspaces.describe()
         node = self._node
         about = self._epoch, level, description, str(self._state), self._root, self._name, node.max_people
-        return Welcome(version, RELEASE, *about, knows_gateway, time.time())
+        return Welcome(version, RELEASE, *about, knows_gateway, time.time(), node.workspaces.isolates_environment)
 
     async def close(self, grace: float, hurried: asyncio.Event) -> None:
         """Start nothing more, wait at most `grace` seconds for the commands and pages of calls, and end all. The wait

@@ -31,7 +31,7 @@ from tests.tools import shell_commands
 from tests.tools.builtin import test_background, test_bash, test_editors
 from tests.tools.shell_commands import BOUND, living
 from tests.tools.workspace import test_workspace
-from tests.tools.workspace.commands import test_programs
+from tests.tools.workspace.commands import test_program_streams, test_programs
 from tests.tools.workspace.files import test_files
 from tests.tools.workspace.output import test_output_rate, test_spool
 from tests.tools.workspace.processes import test_idle_sandboxes, test_processes, test_stopped
@@ -88,6 +88,12 @@ LOCAL = {
     "test_killing_the_server_kills_the_tree": OWN_END,
     "test_the_servers_end_is_the_trees": OWN_END,
     "test_nothing_starts_after_the_close": OWN_END,
+    "test_killing_the_server_kills_its_programs": OWN_END,
+    "test_programs_end_with_their_workspace_and_cost_no_descriptor": OWN_PROCESS,
+    "test_its_environment_is_small_and_exact": OWN_ENVIRONMENT,
+    "test_programs_count_as_commands": OWN_LIMITS,
+    "test_a_limit_that_a_program_reaches_is_named": OWN_LIMITS,
+    "test_programs_end_when_the_workspace_is_over_its_limit": OWN_LIMITS,
     "test_a_supervisor_is_shared_only_by_commands_of_one_owner_with_the_same_limits": OWN_RUNNER,
     "test_a_supervisor_that_dies_as_it_is_woken_leaves_no_timer": OWN_RUNNER,
     "test_a_waiting_supervisor_that_dies_is_replaced": OWN_RUNNER,
@@ -109,6 +115,7 @@ IDS = "looks for the ids that its processes have in the sandbox"
 UNSANDBOXED = {  # at these levels what they look at is not there
     ("bwrap", "test_a_cancelled_command_is_gone_with_its_tree_before_the_call_ends"): IDS,
     ("bwrap", "test_a_timeout_ends_the_whole_tree_daemons_included"): IDS,
+    ("bwrap", "test_closing_ends_a_stubborn_tree"): IDS,
     ("bwrap", "test_a_command_may_kill_its_supervisor_and_does_not_outlive_it"): IDS,
     ("bwrap", "test_a_command_in_a_removed_workspace_is_refused_with_a_reason"): "bubblewrap gives its own reason",
     ("uid", "test_a_program_gets_its_input_and_its_output_is_bounded"): "runs a Python that its user may not enter",
@@ -170,12 +177,16 @@ MODULES = (
     test_editors,
     test_processes,
     test_programs,
+    test_program_streams,
     test_stopped,
     test_spool,
     test_output_rate,
     test_idle_sandboxes,
 )
-QUICK = {module.__name__ for module in (test_workspace, test_files, test_bash, test_background, test_processes)}
+QUICK = {
+    module.__name__
+    for module in (test_workspace, test_files, test_bash, test_background, test_processes, test_program_streams)
+}
 LEVELS = ("none", "none over TLS at localhost", "bwrap", "uid")
 
 
