@@ -1,6 +1,5 @@
 """Check the mounts of the config file: each is opened as for a client that can nothing, and lists what it has."""
 
-import asyncio
 from functools import partial
 
 from toolgate.server.cli.doctor.report import CheckError, CheckFinding, CheckNote, CheckSkippedError, DoctorPart
@@ -17,12 +16,12 @@ def list_checks(config: Config) -> DoctorPart:
 async def mounts(config: Config) -> CheckFinding:
     """Open each mount."""
     from toolgate.server.features.mounts.config.table import read_own_mounts  # start-up
-    from toolgate.server.features.mounts.trial import describe_trial, try_mount
+    from toolgate.server.features.mounts.trial import describe_trial, try_mounts
 
     found = read_own_mounts(config)
     if not found.mounts and not found.faults:
         raise CheckSkippedError("none are configured")
-    trials = await asyncio.gather(*(try_mount(config, mount) for mount in found.mounts))
+    trials = await try_mounts(config, found.mounts)
     faults = [f"{fault.name}: {fault.code}: {fault.text}" for fault in found.faults]
     faults += [f"{trial.name}: {trial.code}: {trial.error}" for trial in trials if trial.code]
     if faults:

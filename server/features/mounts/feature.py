@@ -9,14 +9,13 @@ from toolgate.server.features.mounts.config.mount_config import MountConfig
 from toolgate.server.features.mounts.config.table import read_own_mounts
 from toolgate.server.features.mounts.health import describe_mounts
 from toolgate.server.features.mounts.mount.lists import ListStore
-from toolgate.server.features.mounts.mount.mount import Mount, Opener
+from toolgate.server.features.mounts.mount.mount import Mount
 from toolgate.server.features.mounts.mount.requests import RequestForwarder
 from toolgate.server.features.mounts.mount_set import MountSet
-from toolgate.server.features.mounts.openers import ChildOpener, RefusingOpener, UrlOpener
+from toolgate.server.features.mounts.openers import FOLDER, create_opener
 from toolgate.server.features.mounts.parts.create import PartMaker
 from toolgate.server.features.mounts.parts.views import MountViews, ServedMount
 
-FOLDER = "mounts"  # in the state folder
 FOLLOW_AFTER = 1.0  # seconds after the start that the config file is followed
 DEBOUNCE = 200  # ms that changes of it are gathered for
 
@@ -73,13 +72,7 @@ class MountsFeature:
     def _create_mount(self, host: AppHost, config: MountConfig) -> ServedMount:
         store = ListStore(host.folder() / "cache" / FOLDER, config)
         store.load()
-        mount = Mount(config, store, _create_opener(host, config), lambda _: self._refresh(host))
+        mount = Mount(config, store, create_opener(host, config), lambda _: self._refresh(host))
         per = config.per or ("session" if config.url and host.config.is_remote else "person")
         forwarder = RequestForwarder(mount, per)
         return ServedMount(mount, forwarder, PartMaker(config, forwarder), per)
-
-
-def _create_opener(host: AppHost, config: MountConfig) -> Opener:
-    if config.url:
-        return UrlOpener(config)
-    return RefusingOpener() if host.config.is_remote else ChildOpener(config, host.config.environment)

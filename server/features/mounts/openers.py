@@ -1,16 +1,22 @@
 """Open conversations with the server of one mount: over a URL, or with a command."""
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable
+from pathlib import Path
 
+from toolgate.server.app.host import AppHost
 from toolgate.server.features.mounts.config.mount_config import MountConfig
+from toolgate.server.features.mounts.mount.mount import Opener
 from toolgate.server.features.mounts.mount.pool import SessionKey
-from toolgate.server.features.mounts.upstream.child import ChildProgram, start_child
 from toolgate.server.features.mounts.upstream.connect import OnNotice, open_program, open_url
 from toolgate.server.features.mounts.upstream.errors import MountError
 from toolgate.server.features.mounts.upstream.http_client import HttpClient
 from toolgate.server.features.mounts.upstream.session import UpstreamSession
+from toolgate.tools.api.errors import ToolError
+from toolgate.tools.workspace.workspace import ProgramStream, Workspace
 
-PASSED = ("PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "USER", "LOGNAME", "SHELL")
+FOLDER = "mounts"  # in the state folder: what was installed for each mount
+
+FindWorkspace = Callable[[str], Awaitable[Workspace]]
 
 
 class UrlOpener:
@@ -27,28 +33,56 @@ class UrlOpener:
         await self._client.close()
 
 
-class ChildOpener:
-    """Each conversation has a child of this process, with little of its `environment`."""
+class ProgramOpener:
+    """Each conversation has a program of its own, in a sandbox of its own over the workspace of its principal.
 
-    def __init__(self, config: MountConfig, environment: Mapping[str, str]) -> None:
+    - `find_workspace(principal)` returns it.
+    - `installed`: the folder of what was installed for the mount, which the sandbox shows.
+    - `keeps_secrets`: other people's commands must not be able to read the mount's variables.
+    """
+
+    def __init__(
+        self, config: MountConfig, find_workspace: FindWorkspace, installed: Path, *, keeps_secrets: bool
+    ) -> None:
         self._config = config
-        self._environment = {name: environment[name] for name in PASSED if name in environment} | dict(config.env)
+        self._find_workspace = find_workspace
+        self._installed = installed
+        self._keeps_secrets = keeps_secrets
 
     async def open(self, key: SessionKey, on_notice: OnNotice) -> UpstreamSession:
-        return await open_program(self._config, self._start, key.profile.capabilities, on_notice)
+        async def start() -> ProgramStream:
+            return await self._start(key.principal or f"mount-{self._config.name}")
+
+        return await open_program(self._config, start, key.profile.capabilities, on_notice)
 
     async def close(self) -> None:
         """The conversations end their programs themselves."""
 
-    async def _start(self) -> ChildProgram:
+    async def _start(self, principal: str) -> ProgramStream:
         config = self._config
-        return await start_child(config.command, config.args, config.cwd, self._environment)
+        workspace = await self._find_workspace(principal)
+        if config.env and self._keeps_secrets and not workspace.isolates_environment:
+            raise MountError(
+                "SECRETS_EXPOSED", "its env could be read by commands here: use a sandbox, or leave it out"
+            )
+        shows = [folder for folder in (config.cwd, self._installed) if folder is not None and folder.is_dir()]
+        try:
+            return await workspace.open_program(
+                [config.command, *config.args], env=config.env, cwd=config.cwd, shows=shows
+            )
+        except ToolError as error:
+            raise MountError("COMMAND_NOT_FOUND", error.text) from None
 
 
-class RefusingOpener:
-    """Commands are not run where they would be the server's own processes, for all of its callers."""
+def create_opener(host: AppHost, config: MountConfig) -> Opener:
+    """Return what opens conversations for one mount of a server."""
+    if config.url:
+        return UrlOpener(config)
 
-    async def open(self, key: SessionKey, on_notice: OnNotice) -> UpstreamSession:
-        raise MountError("NEEDS_STDIO", "a command is run over stdio only: over HTTP, mount a URL")
+    async def find_workspace(principal: str) -> Workspace:
+        if (prepare := host.prepare()) is not None:
+            await prepare(principal)
+        return host.workspaces().get_or_open(principal)
 
-    async def close(self) -> None: ...
+    installed = host.folder() / FOLDER / config.name
+    return ProgramOpener(config, find_workspace, installed, keeps_secrets=host.signs_in)

@@ -2,15 +2,19 @@
 
 import asyncio
 import time
+from collections.abc import Sequence
 
 import msgspec
 
+from toolgate.server.app.features import build_host
+from toolgate.server.app.host import AppHost
+from toolgate.server.base.principal import LOCAL_NAME
 from toolgate.server.config.load import Config
 from toolgate.server.features.mounts.config.mount_config import MountConfig
 from toolgate.server.features.mounts.mount.lists import MountLists, fetch_lists
 from toolgate.server.features.mounts.mount.pool import SessionKey
 from toolgate.server.features.mounts.mount.profile import NOTHING
-from toolgate.server.features.mounts.openers import ChildOpener, UrlOpener
+from toolgate.server.features.mounts.openers import create_opener
 from toolgate.server.features.mounts.upstream.errors import MountError, UpstreamRefusedError
 
 PATIENCE = 60.0  # seconds for one mount
@@ -26,13 +30,23 @@ class MountTrial(msgspec.Struct, frozen=True):
     error: str = ""
 
 
-async def try_mount(config: Config, mount: MountConfig) -> MountTrial:
-    """Return how the mount did, as a client that can nothing finds it."""
-    opener = UrlOpener(mount) if mount.url else ChildOpener(mount, config.environment)
-    began = time.monotonic()
+async def try_mounts(config: Config, mounts: Sequence[MountConfig]) -> list[MountTrial]:
+    """Return how each mount did, as a client that can nothing finds it. Commands run as a server with these options
+    would run them. Raises StateError."""
+    host, _ = build_host(config, upgrades=False)
+    try:
+        return await asyncio.gather(*(_try_mount(host, mount) for mount in mounts))
+    finally:
+        if host.workspaces.is_made:
+            await host.workspaces().close()
+
+
+async def _try_mount(host: AppHost, mount: MountConfig) -> MountTrial:
+    opener, began = create_opener(host, mount), time.monotonic()
+    principal = "" if host.config.is_remote else LOCAL_NAME
     try:
         async with asyncio.timeout(PATIENCE):
-            session = await opener.open(SessionKey("", NOTHING), lambda _method, _params: None)
+            session = await opener.open(SessionKey(principal, NOTHING), lambda _method, _params: None)
             try:
                 lists = await fetch_lists(session)
             finally:

@@ -45,6 +45,16 @@ COMMANDS = FeatureCommands(
             example="toolgate mount remove files",
         ),
         Command(
+            "mount test",
+            "start or reach a mounted server once, and list what it has",
+            "features.mounts.commands.testing:test_mount",
+            STATE,
+            "NAME",
+            (JSON,),
+            lister="toolgate mount list",
+            example="toolgate mount test files",
+        ),
+        Command(
             "mount list",
             "list the mounted servers, and what is wrong with any",
             "features.mounts.commands.listing:list_mounts",

@@ -9,14 +9,15 @@ from toolgate.server.features.mounts.upstream.handshake import shake_hands
 from toolgate.server.features.mounts.upstream.http import HttpWire
 from toolgate.server.features.mounts.upstream.http_client import HttpClient
 from toolgate.server.features.mounts.upstream.peer import UpstreamPeer
-from toolgate.server.features.mounts.upstream.program import Program, ProgramWire
+from toolgate.server.features.mounts.upstream.program import ProgramWire
 from toolgate.server.features.mounts.upstream.session import UpstreamSession
 from toolgate.server.features.mounts.upstream.sse import SseWire
+from toolgate.tools.workspace.workspace import ProgramStream
 
 OPEN_TIMEOUT = 60.0  # seconds for the first answer: a program may have to be loaded
 
 OnNotice = Callable[[str, dict[str, Any]], None]
-StartProgram = Callable[[], Awaitable[Program]]
+StartProgram = Callable[[], Awaitable[ProgramStream]]
 
 
 async def open_program(

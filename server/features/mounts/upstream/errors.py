@@ -8,7 +8,7 @@ from toolgate.tools.api.errors import ToolError
 
 CODES = (
     "COMMAND_NOT_FOUND",
-    "NEEDS_STDIO",
+    "SECRETS_EXPOSED",
     "STDIO_EXITED_BEFORE_INITIALIZE",
     "STDIO_EXITED",
     "STDIO_CLOSED",

@@ -3,45 +3,23 @@
 import asyncio
 import contextlib
 from collections.abc import Mapping
-from typing import Protocol
 
 from toolgate.server.features.mounts.upstream.errors import MountError, UpstreamFault
 from toolgate.server.features.mounts.upstream.messages import MAX_MESSAGE
 from toolgate.server.features.mounts.upstream.peer import Flight, UpstreamPeer
+from toolgate.tools.api.errors import ToolError
+from toolgate.tools.workspace.workspace import ProgramStream
 
 GRACE = 2.0  # seconds from the end of its input to SIGTERM, and from there to SIGKILL
 EXIT_WITHIN = 1.0  # seconds for the exit code of a program that has closed its output
+MAX_SAID = 2_000  # characters of its last words
 BLANK = b" \t\r"
-
-
-class Program(Protocol):
-    """A running program."""
-
-    async def read(self) -> bytes:
-        """Return the next bytes of its output; b"" at the end."""
-        ...
-
-    async def write(self, data: bytes) -> None:
-        """Write to its input. Raises OSError once it is closed."""
-        ...
-
-    async def wait(self) -> int:
-        """Return its exit code when it has ended."""
-        ...
-
-    async def close(self, grace: float) -> None:
-        """End it and all that it started: the end of its input, SIGTERM and SIGKILL, each after `grace` seconds."""
-        ...
-
-    def read_errors(self) -> str:
-        """Return the last lines of its standard error."""
-        ...
 
 
 class ProgramWire:
     """The pipes of one program."""
 
-    def __init__(self, program: Program, peer: UpstreamPeer) -> None:
+    def __init__(self, program: ProgramStream, peer: UpstreamPeer) -> None:
         self._program = program
         self._peer = peer
         self._is_closed = False
@@ -52,7 +30,7 @@ class ProgramWire:
         try:
             async with self._writing:
                 await self._program.write(message + b"\n")
-        except OSError:
+        except ToolError:  # its input is closed, or its node away
             if self._peer.failure is None:
                 await asyncio.wait([self._reading], timeout=EXIT_WITHIN)  # it knows how the program ended
             fault = self._peer.failure or UpstreamFault("STDIO_CLOSED", "it has closed its input")
@@ -86,17 +64,19 @@ class ProgramWire:
                 if self._peer.failure is not None:
                     raise self._peer.failure.create_error()
             self._peer.fail(await self._describe_end())
-        except MountError as error:
-            self._peer.fail(error.fault)
+        except ToolError as error:  # its own, or the node's
+            fault = error.fault if isinstance(error, MountError) else UpstreamFault("STDIO_CLOSED", error.text)
+            self._peer.fail(fault)
             if not self._is_closed:
                 await self._program.close(0.0)  # nobody listens to it any more
 
     async def _describe_end(self) -> UpstreamFault:
         try:
             async with asyncio.timeout(EXIT_WITHIN):
-                code = await self._program.wait()
+                end = await self._program.wait()
         except TimeoutError:
             return UpstreamFault("STDIO_CLOSED", "it has closed its output and goes on running")
-        said = self._program.read_errors().strip()
-        told = f"; its last words: {said}" if said else ""
-        return UpstreamFault("STDIO_EXITED", f"it exited with code {code}{told}")
+        said = (await self._program.stderr_tail()).strip()[-MAX_SAID:]
+        why = [*([end.reason] if end.reason else []), *end.hits]
+        told = [f"it exited with code {end.exit_code}", *why, *([f"its last words: {said}"] if said else [])]
+        return UpstreamFault("STDIO_EXITED", "; ".join(told))

@@ -241,6 +241,14 @@ def test_nothing_of_a_mount_lives_when_the_server_ends(mounted: Callable[..., Se
     assert eventually(lambda: not Path(f"/proc/{pid}").exists())
 
 
+def test_nothing_of_a_mount_lives_when_the_server_is_killed(mounted: Callable[..., Server]) -> None:
+    server = mounted(command_mount("legacy"))
+    server.request("tools/list")
+    pid = int(server.text("far__pid"))
+    server.kill()
+    assert eventually(lambda: not Path(f"/proc/{pid}").exists())
+
+
 def test_known_lists_are_served_without_starting_anything(mounted: Callable[..., Server], tmp_path: Path) -> None:
     state = tmp_path / "kept"
     first = mounted(command_mount("legacy"), state=state)

@@ -1,17 +1,20 @@
 """Mounted servers over HTTP: people and sessions do not share a conversation, and scopes and rules hold."""
 
 import json
+import os
+import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.clients.raw_client import Refusal
 from tests.clients.raw_http_client import site, spoken
 from tests.server.auth.minted_tokens import Signed, asked
 from tests.server.features.mounts.mounted import (
     CAPABILITIES,
+    PROGRAM,
     FarSite,
     answer,
     command_mount,
@@ -41,8 +44,8 @@ class People:
         response, _, answered = asked(self._signed, self._signed.token(who, **how), method, params)
         return response.status, answered
 
-    def call(self, who: str, tool: str) -> str:
-        status, answered = self.request(who, "tools/call", {"name": tool, "arguments": {}})
+    def call(self, who: str, tool: str, **arguments: Any) -> str:
+        status, answered = self.request(who, "tools/call", {"name": tool, "arguments": arguments})
         assert status == 200, answered
         text: str = answered["result"]["content"][0]["text"]
         return text
@@ -107,10 +110,47 @@ def test_a_plan_holds_a_mounted_tool_unless_the_operator_says_it_is_harmless(far
         assert client.text("far__echo")
 
 
-def test_a_command_is_no_process_of_the_server(tmp_path: Path) -> None:
-    with site(tmp_path / "server", *write_config(tmp_path, command_mount(LEGACY_MOUNT))) as listening:
-        with spoken(listening, "http") as client:
-            assert not [tool for tool in client.request("tools/list")["tools"] if tool["name"].startswith("far__")]
-            with pytest.raises(Refusal):
-                client.call("far__count")
-        assert "NEEDS_STDIO" in listening.log()
+def test_a_command_runs_for_each_person_over_their_own_workspace(tmp_path: Path) -> None:
+    with site(
+        tmp_path / "server", "--auth", "oauth", *write_config(tmp_path, command_mount(LEGACY_MOUNT))
+    ) as listening:
+        people = People(Signed(listening))
+        for who in ("ada", "bob"):
+            people.request(who, "tools/list", {})
+        assert [people.call("ada", "far__count") for _ in range(2)] == ["1", "2"]
+        assert people.call("bob", "far__count") == "1"
+        assert people.call("ada", "far__pid") != people.call("bob", "far__pid")
+
+
+def test_variables_of_a_mount_are_refused_where_commands_could_read_them(tmp_path: Path) -> None:
+    table = command_mount(LEGACY_MOUNT, "far", 'env = { KEY = "secret" }')
+    with site(tmp_path / "server", "--auth", "oauth", *write_config(tmp_path, table)) as listening:
+        people = People(Signed(listening))
+        _, listed = people.request("ada", "tools/list", {})
+        assert not [tool for tool in listed["result"]["tools"] if tool["name"].startswith("far__")]
+        assert "SECRETS_EXPOSED" in listening.log()
+        assert "secret" not in listening.log()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has all levels")
+@pytest.mark.programs("bwrap")
+@pytest.mark.parametrize("level", ["bwrap", "uid"])
+def test_a_shell_does_not_see_the_variables_of_a_mount(tmp_path_factory: pytest.TempPathFactory, level: str) -> None:
+    folder = Path(tempfile.mkdtemp(prefix="toolgate-mount-"))
+    try:
+        folder.chmod(0o755)
+        shutil.copy(PROGRAM, folder)
+        table = (
+            f'[mounts.far]\ncommand = "python3"\nargs = ["{PROGRAM.name}", "legacy"]\ncwd = "{folder}"\n'
+            'env = { KEY = "the-secret-of-the-mount" }\n'
+        )
+        server = tmp_path_factory.mktemp("mounts")
+        options = ("--auth", "oauth", "--sandbox", level, *write_config(server, table))
+        with site(folder / "server", *options, workspace=False) as listening:
+            people = People(Signed(listening))
+            people.request("ada", "tools/list", {})
+            assert "the-secret-of-the-mount" in people.call("ada", "far__env")
+            look = "cat /proc/[0-9]*/environ 2>/dev/null | tr '\\0' '\\n' | grep -c the-secret; echo looked"
+            assert people.call("ada", "Bash", command=look) == "0\nlooked\n"
+    finally:
+        shutil.rmtree(folder)
