@@ -12,7 +12,7 @@ from toolgate.server.features.mounts.mount.lists import ListStore
 from toolgate.server.features.mounts.mount.mount import Mount
 from toolgate.server.features.mounts.mount.requests import RequestForwarder
 from toolgate.server.features.mounts.mount_set import MountSet
-from toolgate.server.features.mounts.openers import FOLDER, create_opener
+from toolgate.server.features.mounts.openers import FOLDER, create_opener, make_id
 from toolgate.server.features.mounts.parts.create import PartMaker
 from toolgate.server.features.mounts.parts.views import MountViews, ServedMount
 
@@ -25,7 +25,8 @@ class MountsFeature:
 
     def __init__(self) -> None:
         self._mounts: MountSet | None = None
-        self._views = MountViews(self._list_served)
+        self._id = ""
+        self._views = MountViews(self._list_served, lambda: self._id)
         self._serves = False  # whether other lists can be announced
 
     def build(self, host: AppHost) -> None:
@@ -37,6 +38,7 @@ class MountsFeature:
 
     async def connect(self, host: AppHost) -> None:
         """Raises UsageError for a table that can't be read."""
+        self._id = make_id(host)
         self._mounts = MountSet(
             lambda config: self._create_mount(host, config), self._close_mount, lambda: self._refresh(host)
         )

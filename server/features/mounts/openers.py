@@ -1,5 +1,7 @@
 """Open conversations with the server of one mount: over a URL, or with a command."""
 
+import hashlib
+import socket
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -7,6 +9,7 @@ from toolgate.server.app.host import AppHost
 from toolgate.server.features.mounts.config.mount_config import MountConfig
 from toolgate.server.features.mounts.mount.mount import Opener
 from toolgate.server.features.mounts.mount.pool import SessionKey
+from toolgate.server.features.mounts.mount.profile import extend_path
 from toolgate.server.features.mounts.upstream.connect import OnNotice, open_program, open_url
 from toolgate.server.features.mounts.upstream.errors import MountError
 from toolgate.server.features.mounts.upstream.http_client import HttpClient
@@ -22,12 +25,14 @@ FindWorkspace = Callable[[str], Awaitable[Workspace]]
 class UrlOpener:
     """Conversations share the connections to the URL."""
 
-    def __init__(self, config: MountConfig) -> None:
+    def __init__(self, config: MountConfig, own_id: str) -> None:
         self._config = config
+        self._own_id = own_id
         self._client = HttpClient(config.url, config.headers)
 
     async def open(self, key: SessionKey, on_notice: OnNotice) -> UpstreamSession:
-        return await open_url(self._config, self._client, key.profile.capabilities, on_notice)
+        capabilities = extend_path(key.profile.capabilities, self._own_id)
+        return await open_url(self._config, self._client, capabilities, on_notice)
 
     async def close(self) -> None:
         await self._client.close()
@@ -42,9 +47,10 @@ class ProgramOpener:
     """
 
     def __init__(
-        self, config: MountConfig, find_workspace: FindWorkspace, installed: Path, *, keeps_secrets: bool
+        self, config: MountConfig, own_id: str, find_workspace: FindWorkspace, installed: Path, *, keeps_secrets: bool
     ) -> None:
         self._config = config
+        self._own_id = own_id
         self._find_workspace = find_workspace
         self._installed = installed
         self._keeps_secrets = keeps_secrets
@@ -53,7 +59,8 @@ class ProgramOpener:
         async def start() -> ProgramStream:
             return await self._start(key.principal or f"mount-{self._config.name}")
 
-        return await open_program(self._config, start, key.profile.capabilities, on_notice)
+        capabilities = extend_path(key.profile.capabilities, self._own_id)
+        return await open_program(self._config, start, capabilities, on_notice)
 
     async def close(self) -> None:
         """The conversations end their programs themselves."""
@@ -76,8 +83,9 @@ class ProgramOpener:
 
 def create_opener(host: AppHost, config: MountConfig) -> Opener:
     """Return what opens conversations for one mount of a server."""
+    own_id = make_id(host)
     if config.url:
-        return UrlOpener(config)
+        return UrlOpener(config, own_id)
 
     async def find_workspace(principal: str) -> Workspace:
         if (prepare := host.prepare()) is not None:
@@ -85,4 +93,10 @@ def create_opener(host: AppHost, config: MountConfig) -> Opener:
         return host.workspaces().get_or_open(principal)
 
     installed = host.folder() / FOLDER / config.name
-    return ProgramOpener(config, find_workspace, installed, keeps_secrets=host.signs_in)
+    return ProgramOpener(config, own_id, find_workspace, installed, keeps_secrets=host.signs_in)
+
+
+def make_id(host: AppHost) -> str:
+    """Return what names this server to those that it mounts, and says nothing else of it."""
+    place = f"{socket.gethostname()}\0{host.folder().resolve()}"
+    return hashlib.sha256(place.encode("utf-8", "surrogateescape")).hexdigest()[:16]

@@ -10,13 +10,15 @@ import msgspec
 
 from toolgate.server.protocol.request_meta import TASKS
 
+PATH = "toolgate/path"  # of `experimental`: the servers that a request has passed on its way
+MAX_PATH = 8  # servers; no way is so long
 MIRRORED = ("elicitation", "roots", "sampling")
 MAX_EXTENSIONS = 8
 MAX_PROFILE = 4_096  # bytes; no client declares as much
 
 
 class ClientProfile(msgspec.Struct, frozen=True):
-    """What one kind of client can do. `key` is the same for the same capabilities."""
+    """What one kind of client can do. `key` is the same for the same capabilities, which name its path, too."""
 
     key: bytes
     capabilities: Mapping[str, Any] = {}
@@ -38,8 +40,22 @@ def create_profile(declared: Mapping[str, Any]) -> ClientProfile:
         others = {name: extensions[name] for name in sorted(extensions)[:MAX_EXTENSIONS] if name != TASKS}
         if others:
             told["extensions"] = others
+    if path := find_path(declared):
+        told["experimental"] = {PATH: path}
     key = msgspec.json.encode(told, order="deterministic")
     return ClientProfile(key, told) if len(key) <= MAX_PROFILE else NOTHING
+
+
+def find_path(declared: Mapping[str, Any]) -> list[str]:
+    """Return the ids of the servers that the request has passed."""
+    experimental = declared.get("experimental")
+    path = experimental.get(PATH) if isinstance(experimental, dict) else None
+    return [str(each)[:64] for each in path[: MAX_PATH + 1]] if isinstance(path, list) else []
+
+
+def extend_path(capabilities: Mapping[str, Any], own: str) -> dict[str, Any]:
+    """Return the capabilities that the next server is told, with this one on the path."""
+    return {**capabilities, "experimental": {PATH: [*find_path(capabilities), own]}}
 
 
 NOTHING = ClientProfile(b"{}")

@@ -9,12 +9,14 @@ import msgspec
 from toolgate.server.features.mounts.mount.lists import MountLists
 from toolgate.server.features.mounts.mount.mount import Mount
 from toolgate.server.features.mounts.mount.pool import SessionKey
-from toolgate.server.features.mounts.mount.profile import ClientProfile, create_profile
+from toolgate.server.features.mounts.mount.profile import MAX_PATH, ClientProfile, create_profile, find_path
 from toolgate.server.features.mounts.mount.requests import RequestForwarder, create_key
 from toolgate.server.features.mounts.names import MountNames, choose_names
 from toolgate.server.features.mounts.parts.create import PartMaker
 from toolgate.server.features.mounts.parts.rewriting import UriRewriter
 from toolgate.server.features.mounts.resource_uris import Contested, find_contested
+from toolgate.server.features.mounts.upstream.errors import LOOP
+from toolgate.server.protocol.errors import InvalidRequest
 from toolgate.server.protocol.session import Session
 from toolgate.tools.api.registry import Part, Registry
 
@@ -40,10 +42,12 @@ class ServedMount(msgspec.Struct, frozen=True):
 
 
 class MountViews:
-    """What each client is shown of the mounts, which `list_mounts()` returns."""
+    """What each client is shown of the mounts, which `list_mounts()` returns. `own_id` names this server on the path
+    of a request."""
 
-    def __init__(self, list_mounts: Callable[[], Sequence[ServedMount]]) -> None:
+    def __init__(self, list_mounts: Callable[[], Sequence[ServedMount]], own_id: Callable[[], str]) -> None:
         self._list_mounts = list_mounts
+        self._own_id = own_id
         self._asked: WeakKeyDictionary[Mount, set[ClientProfile]] = WeakKeyDictionary()
         self._names: Names = {}
         self._contested: Contested = {}
@@ -62,7 +66,11 @@ class MountViews:
         return [part for key, part in found.items() if key not in taken]
 
     async def prepare(self, session: Session) -> None:
-        """Wait a moment for mounts of which nothing is known, the first time that it is asked for."""
+        """Wait a moment for mounts of which nothing is known, the first time that it is asked for. Raises
+        InvalidRequest for a request that came by this server before."""
+        path = find_path(session.capabilities)
+        if path and (self._own_id() in path or len(path) > MAX_PATH):
+            raise InvalidRequest("this server is mounted on itself, perhaps by way of others", {"code": LOOP})
         profile = create_profile(session.capabilities)
         waiting: list[asyncio.Task[None]] = []
         for served in self._list_mounts():

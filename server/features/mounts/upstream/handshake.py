@@ -11,7 +11,7 @@ import msgspec
 from toolgate.server.features.mounts.config.mount_config import Era
 from toolgate.server.features.mounts.upstream import messages
 from toolgate.server.features.mounts.upstream.envelope import IDENTITY, create_envelope, list_headers
-from toolgate.server.features.mounts.upstream.errors import MountError, UpstreamRefusedError
+from toolgate.server.features.mounts.upstream.errors import LOOP, MountError, UpstreamRefusedError
 from toolgate.server.features.mounts.upstream.messages import MAX_SHOWN, Members
 from toolgate.server.features.mounts.upstream.peer import UpstreamPeer
 from toolgate.server.features.mounts.upstream.session import UpstreamInfo, UpstreamSession
@@ -44,7 +44,11 @@ async def _discover(peer: UpstreamPeer, capabilities: Mapping[str, Any], timeout
     peer.revision = NEWEST
     try:
         told = await peer.request(DISCOVER, params, timeout, list_headers(DISCOVER, params))
-    except (UpstreamRefusedError, TimeoutError):
+    except UpstreamRefusedError as error:
+        if _is_loop(error):
+            raise MountError(LOOP, str(error)) from None
+        return None
+    except TimeoutError:
         return None
     except MountError as error:
         if error.code not in ("HTTP_STATUS", "NOT_MCP"):
@@ -66,6 +70,8 @@ async def _initialize(peer: UpstreamPeer, capabilities: Mapping[str, Any], timeo
     try:
         told = await peer.request("initialize", params, timeout)
     except UpstreamRefusedError as error:
+        if _is_loop(error):
+            raise MountError(LOOP, str(error)) from None
         raise MountError("INITIALIZE_REFUSED", f"it refused to begin: {error}") from None
     except TimeoutError:
         raise MountError("INITIALIZE_TIMEOUT", f"no answer to initialize within {timeout:g} s") from None
@@ -75,6 +81,11 @@ async def _initialize(peer: UpstreamPeer, capabilities: Mapping[str, Any], timeo
     peer.revision = revision
     await peer.notify("notifications/initialized")
     return _read_info(told, revision, is_modern=False)
+
+
+def _is_loop(error: UpstreamRefusedError) -> bool:
+    data = error.refusal.data
+    return isinstance(data, dict) and data.get("code") == LOOP
 
 
 def _read_info(told: Members, revision: str, *, is_modern: bool) -> UpstreamInfo:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.clients.raw_client import REVISIONS, STATELESS, Refusal, Server, children, eventually
+from tests.clients.raw_client import COMMAND, REVISIONS, STATELESS, Refusal, Server, children, eventually
 from tests.server.features.mounts.far_server import FORM, NAMES, ODD_RESULT
 from tests.server.features.mounts.mounted import (
     ANSWERS,
@@ -364,3 +364,20 @@ def test_a_subscriber_hears_of_changes_also_after_a_restart(mounted: Callable[..
     server.request("resources/unsubscribe", {"uri": "far://item/7"})
     if era == "legacy":
         assert eventually(lambda: server.call("far__touch")["content"][0]["text"] == "")
+
+
+@pytest.mark.parametrize("revision", ["2025-11-25", STATELESS])
+def test_a_mount_of_the_server_itself_is_refused(mounted: Callable[..., Server], tmp_path: Path, revision: str) -> None:
+    words = f'"--config", "{tmp_path / "mounts.toml"}", "--state", "{tmp_path / "state"}"'
+    table = f'[mounts.mirror]\ncommand = "{COMMAND}"\nargs = [{words}]\n'
+    server = mounted(table, command_mount("legacy"), revision=revision)
+    assert "far__echo" in {tool["name"] for tool in server.request("tools/list")["tools"]}
+    assert eventually(lambda: "mount mirror: LOOP: this server is mounted on itself" in server.log())
+    assert eventually(lambda: len([pid for pid in children(server.process.pid) if _runs(pid, "toolgate.server")]) == 0)
+
+
+def _runs(pid: int, program: str) -> bool:
+    try:
+        return program in Path(f"/proc/{pid}/cmdline").read_text()
+    except OSError:
+        return False
