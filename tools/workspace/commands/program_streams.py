@@ -65,7 +65,8 @@ class ProgramStreams:
         place.refresh()
         words = [str(cwd / argv[0]) if "/" in argv[0] else argv[0], *argv[1:]]
         own = {**self._choose_variables(variables), **env}
-        launch = Launch(words, cwd, cwd, own, self._limits.resources, owner=self._owner)
+        is_apart = place.level == "uid"  # where the principal's commands have the same user
+        launch = Launch(words, cwd, cwd, own, self._limits.resources, owner=self._owner, is_apart=is_apart)
         runner = await place.prepare_program(shows)
         await program.begin(runner, launch, place.uid)
         self._limits.command_started()

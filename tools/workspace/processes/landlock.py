@@ -1,5 +1,5 @@
-"""Restrict what this process and its descendants may write, by Landlock (landlock(7)). Standard library only: the
-supervisor, a program of its own, loads this."""
+"""Restrict what this process and its descendants may write and which processes they reach, by Landlock (landlock(7)).
+Standard library only: the supervisor, a program of its own, loads this."""
 
 import ctypes
 import os
@@ -44,6 +44,20 @@ def restrict(version: int, rights: int, allowed: "list[tuple[int, int]]", scopes
         _check(call(RESTRICT_SELF, ruleset, 0))
     finally:
         os.close(ruleset)
+
+
+def separate() -> None:
+    """Keep this process and its descendants, for good, from the memory and the environment of all other processes and,
+    since HAS_SCOPES, from their signals and abstract sockets. Nothing where the kernel has no such Landlock: under that
+    of the first version no file could be moved between folders. Raises OSError."""
+    version = find_version()
+    if version < REFERS:
+        return
+    root = os.open("/", os.O_PATH | os.O_CLOEXEC)
+    try:
+        restrict(version, REFER, [(root, REFER)], SCOPES)  # which takes no right away
+    finally:
+        os.close(root)
 
 
 def _check(answer: int) -> int:

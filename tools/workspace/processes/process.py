@@ -57,6 +57,7 @@ class ReadOnly(msgspec.Struct, frozen=True):
 class Launch(msgspec.Struct, frozen=True):
     """A command to start, in `cwd` or else in `fallback`. `limits` are resource limits by number (getrlimit(2)).
     `remove_only`: it may remove files but write none. `read_only`: it may change nothing. `owner` names whose it is.
+    `is_apart`: it reaches no other process, as far as the kernel can do that without namespaces.
     `is_brief`: it probably ends soon, so its start may be reported a little later, with its end."""
 
     argv: Sequence[str]
@@ -68,6 +69,7 @@ class Launch(msgspec.Struct, frozen=True):
     read_only: ReadOnly | None = None
     owner: str = ""
     is_brief: bool = False
+    is_apart: bool = False
 
     @property
     def supervisor_key(self) -> tuple[str, str, Mapping[int, int], bool]:
@@ -77,7 +79,7 @@ class Launch(msgspec.Struct, frozen=True):
     def encode(self) -> bytes:
         """Return it as a supervisor reads it. Raises CommandStartError for a command that no system can run."""
         limits = [f"{number}={value}" for number, value in self.limits.items()] + ["removing"] * self.remove_only
-        limits += ["brief"] * self.is_brief
+        limits += ["brief"] * self.is_brief + ["apart"] * self.is_apart
         limits += [] if self.read_only is None else self.read_only.words()
         fields = [str(self.cwd), str(self.fallback), " ".join(limits), str(len(self.argv)), *self.argv]
         fields += [f"{name}={value}" for name, value in self.environment.items() if name]

@@ -1,4 +1,5 @@
-"""Start a command that can read but change nothing: Landlock, a system call filter, no capability but reading.
+"""Start a command that can read but change nothing: Landlock, a system call filter, no capability but reading. Or one
+that is kept APART from all other processes of its user: Landlock alone.
 
 Standard library only: the supervisor, a program of its own, loads this. The supervisor itself stays unconfined, so the
 command can't signal it where Landlock scopes signals. Source: landlock(7), seccomp(2), capabilities(7).
@@ -16,6 +17,7 @@ else:  # as in supervisor.py, which has put this folder on the path
     import landlock
 
 FILTER, WRITABLE, LANDLOCK = b"filter=", b"writable=", b"landlock="  # words of a request (ReadOnly.words)
+APART = b"apart"  # the same, alone (Launch.is_apart)
 DEVICES = (b"/dev/null", b"/dev/zero", b"/dev/full")  # writing there changes nothing
 PR_SET_SECCOMP, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS = 22, 24, 38  # linux/prctl.h
 PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL = 47, 4
@@ -35,7 +37,7 @@ class SeccompProgram(ctypes.Structure):
 
 def split(limits: "list[bytes]") -> "tuple[list[bytes], list[bytes]]":
     """Return the resource limits of a request, and its words for here: none for a command that may write."""
-    own = [word for word in limits if word.startswith((FILTER, WRITABLE, LANDLOCK))]
+    own = [word for word in limits if word == APART or word.startswith((FILTER, WRITABLE, LANDLOCK))]
     return [word for word in limits if word not in own], own
 
 
@@ -76,11 +78,14 @@ def _run(
         for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
-        _confine(confinement)
+        if confinement == [APART]:
+            landlock.separate()
+        else:
+            _confine(confinement)
         os.execve(program, argv, variables)  # noqa: S606  # the arguments are a list
     except BaseException as error:  # noqa: BLE001  # the supervisor reports it
         text = error.strerror if isinstance(error, OSError) and error.strerror else f"{type(error).__name__}: {error}"
-        os.write(failure, f"can't be made read-only: {text}".encode()[:MAX_FAILURE])
+        os.write(failure, f"can't be confined: {text}".encode()[:MAX_FAILURE])
     os._exit(127)
 
 
