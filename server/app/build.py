@@ -118,13 +118,14 @@ def find_rule_names(
     from toolgate.server.auth.scopes import SERVED  # start-up: few servers have rules
 
     used = {part.scope for part in registry.parts}
+    has_hidden = bool(config.classic.hidden_tools or config.tools)
     return RuleNames(
         registry.tools,
         sorted(set(plugins.names)),
         None if config.is_remote and "://" in config.auth else (*SERVED, *sorted(used.difference(SERVED))),
         callers,
-        is_complete=plugins.is_complete and not config.classic.hidden_tools,
-        can_grow=bool(config.plugins or config.classic.hidden_tools),
+        is_complete=plugins.is_complete and not has_hidden,
+        can_grow=bool(config.plugins or has_hidden),
         mounts=mounts,
     )
 

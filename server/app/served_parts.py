@@ -31,7 +31,7 @@ log = logging.getLogger("toolgate")
 class ServedParts:
     """The parts of one server. `registry` is what is served now, and `on_change` is called with each later one.
     `parts` are built-in parts of features; each of `sources` returns the parts that it has beside a registry, and they
-    are served after `refresh`. `bind(registry)` comes before a registry is served."""
+    are served after `refresh`. `bind(registry)` comes before a registry is served. Raises UsageError."""
 
     def __init__(
         self,
@@ -48,6 +48,7 @@ class ServedParts:
         self._sources = sources
         self._bind = bind
         self._on_change = on_change
+        self._unserved = builtin_tools.find_unserved(config.tools)
         self._rule_check: RuleCheck | None = None  # from the start on
         self._modules = PluginLoader()
         self._isolation: Isolation | None = None
@@ -89,7 +90,7 @@ class ServedParts:
 
     def _build_registry(self) -> Registry:
         registry = self.plugins.registry(self._built_in, self._skill_parts)
-        registry = registry.without(self._config.classic.hidden_tools)
+        registry = registry.without([*self._config.classic.hidden_tools, *self._unserved])
         for list_parts in self._sources:
             registry = Registry([*registry.parts, *list_parts(registry)])
         self._bind(registry)

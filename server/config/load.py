@@ -8,7 +8,7 @@ import pwd
 import re
 import stat
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -128,13 +128,13 @@ class Config:
         kinds = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
         return next((self.environment[name].strip() for name in kinds if self.environment.get(name)), "")
 
-    def to_flags(self) -> list[str]:
+    def to_flags(self, *, without: Collection[str] = ()) -> list[str]:
         """Return the options that have a value as flags with absolute paths, for a server over stdio without a config
-        file. The flags work from any folder. Options for HTTP are left out."""
+        file. The flags work from any folder. Options for HTTP, and those in `without`, are left out."""
         words: list[str] = []
         for option in OPTIONS:
             value = self._given.get(option.key)
-            if option.is_http_only:
+            if option.is_http_only or option.name in without:
                 continue
             if option.is_switch:
                 words += [option.flag] if value else []

@@ -19,6 +19,7 @@ from toolgate.server.config.types import (
     parse_listen_host,
     parse_login,
     parse_long_time,
+    parse_name_patterns,
     parse_network,
     parse_openai_challenge,
     parse_origin,
@@ -45,6 +46,15 @@ _GROUPS: dict[str, tuple[Option, ...]] = {
         _http("host", "address to listen on (default 127.0.0.1)", parse_listen_host, "127.0.0.1", "HOST"),
         _http("port", "port to listen on (default 8080)", parse_port, 8080, "PORT"),
         Option("name", "server name that clients see", parse_server_name, "toolgate", "NAME", "-n"),
+        Option(
+            "tools",
+            "built-in tools to serve, as patterns such as 'Read*,!ReadDocs'; none serves only what is added to them "
+            "(default: all)",
+            parse_name_patterns,
+            (),
+            "PATTERN,…",
+            splitter=lambda word: [word],
+        ),
         Option("hold", "seconds before a call becomes a background task (default 45)", parse_seconds, 45.0, "SECONDS"),
         Option(
             "task-after",

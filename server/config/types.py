@@ -9,6 +9,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from toolgate.server.base.text import describe_os_error, suggest
 from toolgate.server.config.transports import PATHS
+from toolgate.server.policy.name_patterns import parse_pattern
 from toolgate.server.policy.sign_in_methods import HEADER, parse_method
 from toolgate.tools.workspace import limits
 
@@ -129,6 +130,13 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
         return False
+
+
+def parse_name_patterns(word: str) -> str:
+    """Return the word, patterns of names with commas between them."""
+    for pattern in word.split(","):
+        parse_pattern(pattern.strip())
+    return word
 
 
 def parse_client_name(word: str) -> str:

@@ -162,7 +162,7 @@ async def _visit(config: Config, screen: Screen, folder: Path) -> None:
 
     async with small_web() as web:
         own = ["--state", str(folder / "state"), "--allow-private", "127.0.0.1", "--engines", f"hackernews={web}"]
-        own += config.to_flags()
+        own += config.to_flags(without=("tools",))  # the tour shows all
         here, environment = [*own, "--workspace", str(work)], config.server_environment
         visit = Tour(screen, work, web, notes)
         begun = time.perf_counter()

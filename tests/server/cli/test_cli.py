@@ -363,7 +363,7 @@ def test_the_state_folder_is_private(tmp_path: Path) -> None:
 
 def test_the_demo_works_from_beginning_to_end(tmp_path: Path) -> None:
     told = run(
-        tmp_path, "demo", TOOLGATE_HTTP="1", TOOLGATE_PUBLIC_URL="https://tools.example.com"
+        tmp_path, "demo", TOOLGATE_HTTP="1", TOOLGATE_TOOLS="Bash", TOOLGATE_PUBLIC_URL="https://tools.example.com"
     )  # it serves its own
     assert told.returncode == 0, told.stdout[-3000:] + told.stderr[-3000:]
     for name in THIRTEEN:

@@ -1,6 +1,7 @@
 """What the configuration takes, and what it gives to commands."""
 
 import os
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +14,15 @@ def test_commands_are_told_to_write_plain_text(flags: dict[str, str]) -> None:
     """Programs colour their output and redraw it for other terminals, which a model reads as noise."""
     config = load.load(flags, {"PATH": os.environ["PATH"], "HOME": "/nowhere", "TERM": "xterm-256color"})
     assert config.command_environment["TERM"] == "dumb"
+
+
+def test_patterns_of_tools_have_commas_or_are_a_list(tmp_path: Path) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text('tools = ["Read*", "!ReadDocs"]\n')
+    assert load.load({"config": str(file)}, {}).tools == ("Read*", "!ReadDocs")
+    assert load.load({}, {"TOOLGATE_TOOLS": "Read*,!ReadDocs"}).tools == ("Read*,!ReadDocs",)
+    assert load.load({"tools": ["Bash"]}, {}).to_flags() == ["--tools", "Bash"]
+    assert load.load({"tools": ["Bash"]}, {}).to_flags(without=("tools",)) == []
 
 
 @pytest.mark.parametrize("host", ["::1", "127.0.0.1", "localhost"])

@@ -365,6 +365,21 @@ def test_tools_false_in_the_classic_file_serves_no_tools(start: Start, tmp_path:
     assert start().request("tools/list")["tools"] == []
 
 
+@pytest.mark.parametrize(
+    ("words", "served"),
+    [
+        (["--tools", "Read*,!ReadDocs"], ["ReadImage", "ReadBgOutput"]),
+        (["--tools", "Bash", "--tools", "PlanMode"], ["Bash", "PlanMode"]),
+        (["--tools", "none"], []),
+    ],
+)
+def test_tools_chooses_the_built_in_tools(connect: Start, words: list[str], served: list[str]) -> None:
+    server = connect(*words)
+    names = [tool["name"] for tool in server.request("tools/list")["tools"]]
+    assert names[: len(served)] == served and "climb" in names[len(served) :], "tools of plugins stay"
+    assert refused(server, "tools/call", {"name": "WebSearch", "arguments": {"query": "x"}}).code == -32602
+
+
 # -- logs
 
 
