@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.clients.raw_client import eventually
 from tests.watchdog import watched_output, worst
 from tests.watchdog.watch import Ask, Watched, opened_sse, watched_site
 from toolgate.server.app import builtin_tools
@@ -32,8 +33,9 @@ def test_every_route_has_its_worst_case(watched: Watched) -> None:
 
 
 @pytest.mark.parametrize("path", worst.ROUTES)
-def test_no_head_and_no_form_holds_the_loop(watched: Watched, path: str) -> None:
-    assert watched.too_long(worst.heads(path)) == []
+@pytest.mark.parametrize("turn", [0, pytest.param(1, marks=pytest.mark.soak)])
+def test_no_head_and_no_form_holds_the_loop(watched: Watched, path: str, turn: int) -> None:
+    assert watched.too_long(worst.heads(path, turn)) == []
     assert watched.too_long(worst.ROUTES[path](watched)) == []
 
 
@@ -106,12 +108,14 @@ def test_no_output_holds_the_loop_however_many_patterns_watch_it(watched: Watche
     _, cursor = watched_output.poll(watched, "ready", None)
 
     def write_and_read() -> None:
-        nonlocal cursor
         number = watched_output.write(watched, kind)
-        found = 0
-        while not found:
-            found, cursor = watched_output.poll(watched, "ready", cursor)
+        assert eventually(is_ready)
         watched_output.read(watched, number)
+
+    def is_ready() -> bool:
+        nonlocal cursor
+        found, cursor = watched_output.poll(watched, "ready", cursor)
+        return found > 0
 
     assert watched.describe_block(kind, write_and_read) is None
 

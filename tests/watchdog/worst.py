@@ -2,9 +2,13 @@
 
 import base64
 import functools
+import itertools
 import json
+import reprlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
+
+import msgspec
 
 from tests.clients.raw_client import STATELESS
 from tests.server.auth.minted_tokens import ENVELOPE
@@ -81,16 +85,17 @@ QUERIES: Mapping[str, bytes] = {
 }
 
 
-def heads(path: str) -> Iterator[Ask]:
-    """Yield requests to any route, by any method, before the caller is known."""
+def heads(path: str, turn: int) -> Iterator[Ask]:
+    """Yield requests to any route, by any method, before the caller is known. Of GET and POST each head comes with one:
+    the routes take turns, and turn 1 has the other."""
     target = path.encode()
     for method in METHODS:
         yield Ask(f"{method} {path}", method, target)
-    for method in ("GET", "POST"):
-        for name, headers in HEADS.items():
-            yield Ask(f"{method} {path}, {name}", method, target, headers)
-        for name, query in QUERIES.items():
-            yield Ask(f"{method} {path}, query {name}", method, target + b"?" + query)
+    methods = itertools.islice(itertools.cycle(("GET", "POST")), [*ROUTES].index(path) + turn, None)
+    for (name, headers), method in zip(HEADS.items(), methods, strict=False):
+        yield Ask(f"{method} {path}, {name}", method, target, headers)
+    for (name, query), method in zip(QUERIES.items(), methods, strict=False):
+        yield Ask(f"{method} {path}, query {name}", method, target + b"?" + query)
 
 
 # -- bodies, by route
@@ -341,7 +346,7 @@ def in_session(watched: Watched, who: str, message: Any, name: str, revision: st
     headers = [(b"authorization", b"Bearer " + watched.tokens[who].encode())]
     if not (isinstance(message, dict) and message["method"] == "initialize"):
         headers.append((b"mcp-session-id", watched.session(who, revision).encode()))
-    body = message if isinstance(message, bytes) else json.dumps(message, ensure_ascii=False).encode()
+    body = message if isinstance(message, bytes) else msgspec.json.encode(message)
     return Ask(f"{who} {name}", "POST", b"/mcp", (*POSTED, *headers), body)
 
 
@@ -359,7 +364,7 @@ def stateless(watched: Watched, who: str, method: str, params: dict[str, Any], n
     if field is not None and isinstance(params.get(field), str):
         told[field] = params[field][:9_000] if params[field].isascii() else params[field][:2_000]
         headers.append((b"mcp-name", named(told[field])))
-    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": told}, ensure_ascii=False).encode()
+    body = msgspec.json.encode(message(method, told))
     endless = method == "subscriptions/listen"
     return Ask(f"{who} {name}", "POST", b"/mcp", (*POSTED, *headers), body, endless)
 
@@ -379,7 +384,10 @@ def message(method: str, params: Any, id: Any = 1) -> dict[str, Any]:
 
 
 def shown(value: Any) -> str:
-    return repr(value)[:60] if len(str(value)) < 200 else f"{str(value)[:60]!r}…"
+    """Return the beginning of a value. Writing all of it takes longer than the request."""
+    shortened = reprlib.Repr()
+    shortened.maxother = shortened.maxstring = shortened.maxlong = 40
+    return shortened.repr(value)[:160]
 
 
 def messages(watched: Watched, method: str, who: str) -> Iterator[Ask]:
@@ -476,11 +484,13 @@ BODIES: Mapping[str, Callable[[], bytes]] = {
 
 # -- tools
 
+HUGE = msgspec.Raw(str(10**300).encode())  # msgspec encodes no such number
+
 
 def wrong(schema: dict[str, Any], name: str) -> Iterator[dict[str, Any]]:
     """Yield arguments at their limits, for each parameter in turn and of every type; then unknown ones."""
     for parameter in schema.get("properties", {}):
-        for value in (long("\n"), long("%", 2**20), [{"a": 1}] * 25_000, {str(n): 0 for n in range(20_000)}, 10**300):
+        for value in (long("\n"), long("%", 2**20), [{"a": 1}] * 25_000, {str(n): 0 for n in range(20_000)}, HUGE):
             yield {**VALID_ARGUMENTS[name], parameter: value}
         for value in (long("[1,", 700_000), f"[{long('1,', 260_000)}1]", ["1"] * 60_000, "9" * 4_000):
             yield {**VALID_ARGUMENTS[name], parameter: value}
