@@ -18,6 +18,7 @@ from tests.needed_features import needs_deleted
 from tests.servers import forked_command
 from tests.servers.postgres import Postgres, running_postgres
 from tests.workers import Workers
+from toolgate.server.auth.login import accounts
 
 PROBE = ("-p", str(ROOT / "tests" / "plugins"))
 TRANSPORTS = ("stdio", "http", "sse")
@@ -200,6 +201,14 @@ def _leave_sse_to_the_soak(items: list[pytest.Item]) -> None:
         carriers = set() if callspec is None else {callspec.params.get(name) for name in ("connect", "everywhere")}
         if "sse" in carriers and not any(map(item.path.is_relative_to, OVER_ALL)):
             item.add_marker(pytest.mark.soak)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def cheap_hashes() -> Iterator[None]:
+    """Hash passwords cheaply in the tests' own process, as in the servers that it forks."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(accounts, "COST", {"time_cost": 1, "memory_cost": 64, "parallelism": 1})
+        yield
 
 
 @pytest.fixture

@@ -1,5 +1,4 @@
-"""Fixtures: a server with sign-in. Hashing passwords is cheap in the tests' own process; separate servers hash as
-always."""
+"""Fixtures: a server with sign-in."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,14 +6,6 @@ from pathlib import Path
 import pytest
 
 from tests.server.auth.sign_in_server import SignInServer, sign_in_server
-from toolgate.server.auth.login import accounts
-
-
-@pytest.fixture(autouse=True, scope="package")
-def cheap() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(accounts, "COST", {"time_cost": 1, "memory_cost": 64, "parallelism": 1})
-        yield
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.clients.raw_client import PATIENCE
 from tests.servers.postgres import Postgres
 from toolgate.server.app import features
 from toolgate.server.config import load
@@ -54,7 +55,7 @@ def with_store(folder: Path, body: Callable[[Any], Coroutine[Any, Any, Any]]) ->
     async def run() -> Any:
         store = open_store(folder)
         try:
-            return await asyncio.wait_for(body(store), 20)
+            return await asyncio.wait_for(body(store), 2 * PATIENCE)
         finally:
             await store.aclose()
 
