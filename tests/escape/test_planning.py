@@ -136,7 +136,7 @@ def check_writes(
         canary = NO_PROCESS if level == "bwrap" else "$(cat listening)"
         exports = f"export OUT={out} NAME={mark} CANARY={canary} SERVER={mine.signed.site.process.pid}"
         mine.call("BackgroundBash", command=f"{SYSTEM_PYTHON} -I listener.py {mark}")
-        eventually(lambda: (mine.root / "listening").exists() and (mine.root / "listening").read_text() != "")
+        assert eventually(lambda: (mine.root / "listening").exists() and (mine.root / "listening").read_text() != "")
         made_up = mine.bash(f"{exports}; {SYSTEM_PYTHON} -I runner.py make scripts.json")
         assert made_up == "(no output)", made_up
         before = contents(mine.root, out)
@@ -231,7 +231,7 @@ def test_each_way_to_write_comes_off_without_a_plan() -> None:
         (ground / "tree").mkdir()
         listener = subprocess.Popen([SYSTEM_PYTHON, "-I", "listener.py", mark], cwd=ground)
         try:
-            eventually((ground / "listening").exists)
+            assert eventually((ground / "listening").exists)
             environment = {**os.environ, "OUT": str(made / "out"), "NAME": mark, "CANARY": str(listener.pid)}
             ran = subprocess.run(
                 [SYSTEM_PYTHON, "-I", "runner.py", "free", "scripts.json"],

@@ -234,7 +234,7 @@ def find_holders(folder: Path) -> list[str]:
         found[:] = ask_holders(folder / "holders.sock")
         return not found
 
-    eventually(is_freed, 2.0)
+    eventually(is_freed)
     return found
 
 

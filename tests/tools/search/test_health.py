@@ -12,6 +12,7 @@ from typing import Any
 import psutil
 import pytest
 
+from tests.clients.raw_client import PATIENCE
 from tests.tools.engines import answers as shapes
 from tests.tools.engines.fake_engines import FakeEngines, hasten, street
 from tests.tools.fake_web_site import Answer, Request, gone, never
@@ -33,7 +34,7 @@ def within(
 ) -> None:
     async def scenario() -> None:
         async with street(answers, deadline=deadline) as place:
-            await asyncio.wait_for(body(place), 30)
+            await asyncio.wait_for(body(place), 3 * PATIENCE)
 
     asyncio.run(scenario())
 
@@ -314,7 +315,7 @@ def test_two_hundred_searches_at_once_leave_no_socket_and_no_task_behind() -> No
         await place.web.close()
         assert connected(port) == 0
 
-    within({name: shapes.with_results(name) for name in names}, body, deadline=15.0)
+    within({name: shapes.with_results(name) for name in names}, body, deadline=2 * PATIENCE)
 
 
 async def order(turns: FairQueue, waiting: list[tuple[str, Tally]]) -> list[int]:

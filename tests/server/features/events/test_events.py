@@ -154,7 +154,7 @@ def test_arguments_filter(connect: Start, revision: str) -> None:
     for word in ("one", "two"):
         client.call("BackgroundBash", {"command": f"echo {word}"})
     assert stream.wait("event")["data"]["last_lines"] == "two"
-    eventually(lambda: len(poll(client, "command.ended", all)["events"]) == 2)
+    assert eventually(lambda: len(poll(client, "command.ended", all)["events"]) == 2)
     for id, word in ((1, "one"), (2, "two")):
         found = data_of(poll(client, "command.ended", cursors[id], {"id": id}))
         assert [each["last_lines"] for each in found] == [word]
@@ -215,7 +215,7 @@ def test_an_interest_ends_with_the_retention_time_and_a_later_poll_learns_of_the
     client = start("--event-age", "1s", revision=STATELESS)
     cursor = first_cursor(client, "todo.changed")
     client.call("TaskManager", {"action": "create", "query": "tidy up"})
-    eventually(lambda: poll(client, "todo.changed", cursor)["truncated"])
+    assert eventually(lambda: poll(client, "todo.changed", cursor)["truncated"])
     assert poll(client, "todo.changed", cursor)["events"] == []
 
 

@@ -31,7 +31,7 @@ def test_a_command_that_was_lost_with_the_server_is_told_without_a_call(start: S
     client = start(revision=STATELESS, state=tmp_path / "kept")
     cursor = first_cursor(client, "command.ended")
     client.call("BackgroundBash", {"command": "echo begun; sleep 60"})
-    eventually(lambda: "begun" in client.text("ReadBgOutput", {"task_id": 1}))
+    assert eventually(lambda: "begun" in client.text("ReadBgOutput", {"task_id": 1}))
     client.kill()
     client = start(revision=STATELESS, state=tmp_path / "kept")
     stream = Stream(client, "command.ended", cursor=cursor)

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from tests.clients.raw_client import PATIENCE
 from toolgate.server.base.state_budget import start_budget
 from toolgate.server.state import tables
 from toolgate.server.state.rows.todos import TodoStore
@@ -192,9 +193,12 @@ sys.stdin.read()
 CLOSER = """
 import asyncio, sys, time
 from pathlib import Path
+from toolgate.server.state.sqlite import store as store_module
 from toolgate.server.state.sqlite.store import SqliteStore
 from toolgate.server.state.store import StateError, Store
 from toolgate.server.state.rows.todos import TodoStore
+
+store_module.BUSY = 120.0
 
 async def main():
     store = SqliteStore(Path(sys.argv[1]))
@@ -231,9 +235,9 @@ def test_a_held_database_does_not_hold_up_the_end(tmp_path: Path, state: str) ->
             took = float(child.stdout.readline())
             began = time.monotonic()
             said = child.stdout.read()  # to its end
-            errors = child.communicate(timeout=20)[1]
-            assert time.monotonic() - began < 1.5
-            assert took < 1.5
+            errors = child.communicate(timeout=PATIENCE)[1]
+            assert time.monotonic() - began < PATIENCE  # a transaction waits three times as long
+            assert took < PATIENCE
             assert said.count("StateError(") == 6, errors
             assert child.returncode == 0
             assert "Fatal" not in errors and "never retrieved" not in errors
@@ -280,7 +284,7 @@ def test_a_copy_put_back_while_the_database_is_open_is_used(tmp_path: Path) -> N
 
 
 def test_callers_of_a_locked_database_wait_at_the_same_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store_module, "BUSY", 0.5)
+    monkeypatch.setattr(store_module, "BUSY", 2.0)
 
     async def body(store: Store) -> None:
         tasks = TodoStore(store, "a", "")
@@ -289,7 +293,7 @@ def test_callers_of_a_locked_database_wait_at_the_same_time(tmp_path: Path, monk
         other.execute("BEGIN EXCLUSIVE")
         began = time.monotonic()
         told = await asyncio.gather(*(tasks.create("meanwhile") for _ in range(6)), return_exceptions=True)
-        assert time.monotonic() - began < 2
+        assert time.monotonic() - began < 8  # one after the other takes twelve
         assert [type(error) for error in told] == [StateError] * 6
         other.close()
 
@@ -402,6 +406,7 @@ class SlowFinder:
             time.sleep(3.0)  # longer than a call may wait for the state
 
 sys.meta_path.insert(0, SlowFinder())
+from tests.clients.raw_client import PATIENCE
 from toolgate.server.base.state_budget import enter_call
 from toolgate.server.state.sqlite.store import SqliteStore
 from toolgate.server.state.rows.todos import TodoStore

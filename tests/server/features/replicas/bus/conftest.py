@@ -8,12 +8,13 @@ import pytest
 import uvloop
 from msgspec.structs import replace
 
+from tests.clients.raw_client import PATIENCE
 from tests.servers.redis_server import RedisProcess, redis_server
 from toolgate.server.base.bus.bus import Bus
 from toolgate.server.base.bus.settings import BusSettings
 from toolgate.server.features.replicas.open_bus import open_bus
 
-LONGEST = 30.0  # seconds of one test
+LONGEST = 120.0  # seconds of one test: test machines are slow at times
 
 Check = Callable[[Bus], Awaitable[None]]
 
@@ -57,7 +58,7 @@ async def use_bus(url: str | None, check: Check, settings: BusSettings) -> None:
             await bus.close()
 
 
-async def eventually(condition: Callable[[], Awaitable[bool]], seconds: float = 5.0) -> None:
+async def eventually(condition: Callable[[], Awaitable[bool]], seconds: float = PATIENCE) -> None:
     """Wait until `condition` holds. Fail after so many seconds."""
     async with asyncio.timeout(seconds):
         while not await condition():

@@ -1,20 +1,24 @@
 """A bus whose Redis is killed, stopped, emptied or full: nothing hangs, memory is bounded, and all comes back."""
 
 import asyncio
+import contextlib
 import os
 import time
 from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 import pytest
 import uvloop
 from msgspec.structs import replace
 
+from tests.clients.raw_client import PATIENCE
 from tests.server.features.replicas.bus.conftest import LONGEST, eventually, use_bus, with_prefix
 from tests.servers.redis_server import RedisProcess, redis_server
 from toolgate.server.base.bus.bus import Bus, BusUnreachableError, StreamEntry
 from toolgate.server.base.bus.settings import BusSettings, LeaseTimes, StreamLimits
 from toolgate.server.features.replicas.open_bus import open_bus
 
+T = TypeVar("T")
 QUICK = BusSettings(command=0.5)
 
 
@@ -24,6 +28,13 @@ def run(url: str, check: Callable[[Bus], Awaitable[None]], settings: BusSettings
 
 async def is_back(bus: Bus) -> bool:
     return bus.health().is_reachable
+
+
+async def reach(call: Callable[[], Awaitable[T]]) -> T:
+    """Return what a call returns, once Redis answers it in time: a busy machine may be late."""
+    while True:
+        with contextlib.suppress(BusUnreachableError):
+            return await call()
 
 
 async def is_away(bus: Bus) -> bool:
@@ -186,7 +197,7 @@ def test_replicas_that_find_all_leases_over_judge_nobody_for_a_while(own_redis: 
     )
 
     async def check() -> None:
-        settings = with_prefix(replace(QUICK, lease=LeaseTimes(mercy=1.0)))
+        settings = with_prefix(replace(QUICK, lease=LeaseTimes(mercy=3.0)))
         first, second = [await open_bus(own_redis.url, settings) for _ in range(2)]
         own_redis.run("DEL", f"{settings.prefix}mercy")  # of the first replica on new data
         own_redis.run("EVAL", end_leases, "1", f"{settings.prefix}replicas")
@@ -194,7 +205,7 @@ def test_replicas_that_find_all_leases_over_judge_nobody_for_a_while(own_redis: 
             await asyncio.gather(*(bus.replica.is_alive(second.replica.name) for bus in (first, second))) == [True] * 2
         )
         assert await first.replica.is_alive("00000000")
-        await eventually(lambda: has_names(first, sorted((first.replica.name, second.replica.name))), 1.5)
+        await eventually(lambda: has_names(first, sorted((first.replica.name, second.replica.name))))
 
         async def is_judged() -> bool:
             return not await first.replica.is_alive("00000000")
@@ -242,7 +253,7 @@ def test_an_emptied_redis_costs_the_data_and_no_replica(own_redis: RedisProcess)
         assert await first.replica.is_alive(second.replica.name)
         assert await second.replica.is_alive(first.replica.name)
         both = sorted((first.replica.name, second.replica.name))
-        await eventually(lambda: has_names(first, both), 1.5)
+        await eventually(lambda: has_names(first, both))
         first.topics.publish("list", b"x")
         first.streams.append("session", "s", 2, b"y")
         await first.streams.flush()
@@ -283,8 +294,8 @@ def test_a_flood_while_redis_is_away_takes_bounded_memory_and_says_what_it_dropp
             assert health.unwritten <= settings.max_unwritten
             assert health.dropped > 99_000
         await eventually(lambda: is_back(bus))
-        await bus.streams.flush()
-        entries = await other.streams.read("flood", "s")
+        await reach(bus.streams.flush)
+        entries = await reach(lambda: other.streams.read("flood", "s"))
         assert [entry.number for entry in entries] == list(range(50_001 - len(entries), 50_001))
         assert len(entries) == 2**20 // 1_000
         await eventually(lambda: has_all(missed[:1], ["list"]))
@@ -379,7 +390,7 @@ def test_a_bus_closes_in_time_while_redis_is_stopped(own_redis: RedisProcess) ->
             await asyncio.sleep(0)
             began = time.monotonic()
             await bus.close()
-            assert time.monotonic() - began < 3
+            assert time.monotonic() - began < PATIENCE
             errors = await asyncio.gather(*calls, return_exceptions=True)
             assert {type(error) for error in errors} == {BusUnreachableError}
             with pytest.raises(BusUnreachableError, match="the server ends"):

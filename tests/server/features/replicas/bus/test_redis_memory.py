@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from tests.server.features.replicas.bus.conftest import use_bus, with_prefix
+from tests.server.features.replicas.bus.conftest import LONGEST, use_bus, with_prefix
 from tests.servers.redis_server import RedisProcess
 from toolgate.server.base.bus.bus import Bus
 from toolgate.server.base.bus.settings import BusSettings, StreamLimits
@@ -26,7 +26,7 @@ RECORD = {  # as large as a session's record is
 
 
 def run(server: RedisProcess, check: Callable[[Bus, str], Awaitable[None]], limits: StreamLimits | None = None) -> None:
-    settings = with_prefix(BusSettings(streams=limits or StreamLimits()))
+    settings = with_prefix(BusSettings(command=LONGEST, streams=limits or StreamLimits()))
     asyncio.run(use_bus(server.unix_url, lambda bus: check(bus, settings.prefix), settings))
 
 
