@@ -11,6 +11,7 @@ import msgspec
 from toolgate.server.protocol.request_meta import TASKS
 
 PATH = "toolgate/path"  # of `experimental`: the servers that a request has passed on its way
+SERVERS = "servers"  # their ids there: what is experimental is an object
 MAX_PATH = 8  # servers; no way is so long
 MIRRORED = ("elicitation", "roots", "sampling")
 MAX_EXTENSIONS = 8
@@ -41,7 +42,7 @@ def create_profile(declared: Mapping[str, Any]) -> ClientProfile:
         if others:
             told["extensions"] = others
     if path := find_path(declared):
-        told["experimental"] = {PATH: path}
+        told["experimental"] = {PATH: {SERVERS: path}}
     key = msgspec.json.encode(told, order="deterministic")
     return ClientProfile(key, told) if len(key) <= MAX_PROFILE else NOTHING
 
@@ -49,13 +50,14 @@ def create_profile(declared: Mapping[str, Any]) -> ClientProfile:
 def find_path(declared: Mapping[str, Any]) -> list[str]:
     """Return the ids of the servers that the request has passed."""
     experimental = declared.get("experimental")
-    path = experimental.get(PATH) if isinstance(experimental, dict) else None
+    told = experimental.get(PATH) if isinstance(experimental, dict) else None
+    path = told.get(SERVERS) if isinstance(told, dict) else None
     return [str(each)[:64] for each in path[: MAX_PATH + 1]] if isinstance(path, list) else []
 
 
 def extend_path(capabilities: Mapping[str, Any], own: str) -> dict[str, Any]:
     """Return the capabilities that the next server is told, with this one on the path."""
-    return {**capabilities, "experimental": {PATH: [*find_path(capabilities), own]}}
+    return {**capabilities, "experimental": {PATH: {SERVERS: [*find_path(capabilities), own]}}}
 
 
 NOTHING = ClientProfile(b"{}")

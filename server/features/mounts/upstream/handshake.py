@@ -3,6 +3,8 @@
 Only `server/discover` tells the era: a server of the sessions era refuses it, and may answer lists all the same.
 """
 
+import asyncio
+import contextlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -28,14 +30,44 @@ async def shake_hands(
     peer: UpstreamPeer, protocol: Era, capabilities: Mapping[str, Any], timeout: float
 ) -> UpstreamSession:
     """Return a conversation that is open. `timeout` is in seconds. Raises MountError."""
-    if protocol != "legacy":
-        within = timeout if protocol == "modern" else min(timeout, DISCOVER_TIMEOUT)
-        info = await _discover(peer, capabilities, within)
-        if info is not None:
-            return UpstreamSession(peer, info, capabilities)
-        if protocol == "modern":
-            raise MountError("INITIALIZE_REFUSED", f"it does not speak {NEWEST}")
-    return UpstreamSession(peer, await _initialize(peer, capabilities, timeout), capabilities)
+    if protocol == "legacy":
+        info = await _initialize(peer, capabilities, timeout)
+    elif protocol == "modern":
+        info = await _discover(peer, capabilities, timeout) or _refuse()
+    else:
+        info = await _find_era(peer, capabilities, timeout)
+    peer.revision = info.revision
+    return UpstreamSession(peer, info, capabilities)
+
+
+async def _find_era(peer: UpstreamPeer, capabilities: Mapping[str, Any], timeout: float) -> UpstreamInfo:
+    """Ask for the stateless era first. A server that says nothing may be one that ignores what it does not know, or one
+    that is slow to start: then it is asked for a session as well, and what it accepts first counts."""
+    discovering = asyncio.ensure_future(_discover(peer, capabilities, timeout))
+    initializing: asyncio.Future[UpstreamInfo] | None = None
+    try:
+        await asyncio.wait([discovering], timeout=DISCOVER_TIMEOUT)
+        if discovering.done() and (info := discovering.result()) is not None:
+            return info
+        initializing = asyncio.ensure_future(_initialize(peer, capabilities, timeout))
+        if not discovering.done():
+            await asyncio.wait([discovering, initializing], return_when=asyncio.FIRST_COMPLETED)
+            is_refused = initializing.done() and initializing.exception() is not None
+            if is_refused or discovering.done():
+                info = await discovering
+                if info is not None:
+                    return info
+        return await initializing
+    finally:
+        for each in (discovering, initializing):
+            if each is not None and not each.done():
+                each.cancel()
+                with contextlib.suppress(asyncio.CancelledError, MountError):
+                    await each
+
+
+def _refuse() -> UpstreamInfo:
+    raise MountError("INITIALIZE_REFUSED", f"it does not speak {NEWEST}")
 
 
 async def _discover(peer: UpstreamPeer, capabilities: Mapping[str, Any], timeout: float) -> UpstreamInfo | None:

@@ -76,3 +76,17 @@ def call_through(server: Server, tool: str, arguments: dict[str, Any] | None = N
         result = server.request("tools/call", retried, **meta)
     found: dict[str, Any] = result
     return found
+
+
+def wait_listed(server: Server, *mounts: str) -> dict[str, Any]:
+    """Return the tools by name, once those of the mounts (by default `far`) are among them: a busy machine takes longer
+    to start a program than a first list waits."""
+    tools: dict[str, Any] = {}
+
+    def are_listed() -> bool:
+        tools.clear()
+        tools.update({tool["name"]: tool for tool in server.request("tools/list")["tools"]})
+        return all(any(name.startswith(f"{mount}__") for name in tools) for mount in mounts or ("far",))
+
+    assert eventually(are_listed), server.log()
+    return tools

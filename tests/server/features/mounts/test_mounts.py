@@ -20,6 +20,7 @@ from tests.server.features.mounts.mounted import (
     command_mount,
     far_site,
     url_mount,
+    wait_listed,
     write_config,
 )
 
@@ -63,7 +64,7 @@ def test_a_whole_conversation(
     mounted: Callable[..., Server], carried: Callable[[str], str], revision: str, era: str
 ) -> None:
     server = mounted(carried(era), revision=revision)
-    tools = {tool["name"]: tool for tool in server.request("tools/list")["tools"]}
+    tools = wait_listed(server)
     has_elicitation = revision >= "2025-06-18"
     assert {f"far__{name}" for name in NAMES} <= set(tools)
     check_lists(server, tools)
@@ -132,7 +133,7 @@ def test_a_mount_is_told_what_this_client_can_and_never_more(
     mounted: Callable[..., Server], revision: str, era: str
 ) -> None:
     server = mounted(command_mount(era), revision=revision, capabilities={"roots": {}}, answer=answer)
-    names = {tool["name"] for tool in server.request("tools/list")["tools"]}
+    names = set(wait_listed(server))
     assert "far__roots" in names
     assert not {"far__ask", "far__sample"} & names
     assert "unknown tool" in _refusal(server, "far__ask")
@@ -149,7 +150,7 @@ def test_a_question_of_a_parked_call_is_answered_once_and_by_whom_it_was_asked(
     mounted: Callable[..., Server], era: str
 ) -> None:
     server = mounted(command_mount(era), revision=STATELESS)
-    server.request("tools/list")
+    wait_listed(server)
     params = {"name": "far__ask", "arguments": {}}
     asked = server.request("tools/call", params)
     (key,) = asked["inputRequests"]
@@ -172,7 +173,7 @@ def test_a_question_of_a_parked_call_is_answered_once_and_by_whom_it_was_asked(
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 def test_a_cancelled_call_is_cancelled_at_the_mount(mounted: Callable[..., Server], revision: str, era: str) -> None:
     server = mounted(command_mount(era), revision=revision)
-    server.request("tools/list")
+    wait_listed(server)
     id = server.begin("tools/call", {"name": "far__slow", "arguments": {}})
     assert server.text("far__count") == "2"  # the slow one began before
     server.notify("notifications/cancelled", {"requestId": id})
@@ -182,7 +183,7 @@ def test_a_cancelled_call_is_cancelled_at_the_mount(mounted: Callable[..., Serve
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 def test_a_list_that_changes_is_announced_and_served(mounted: Callable[..., Server], era: str) -> None:
     server = mounted(command_mount(era))
-    server.request("tools/list")
+    wait_listed(server)
     assert server.text("far__grow") == "grown"
     server.wait(lambda said: said.get("method") == "notifications/tools/list_changed")
     assert "far__grown_0" in {tool["name"] for tool in server.request("tools/list")["tools"]}
@@ -206,7 +207,7 @@ def test_a_mount_that_fails_in_a_call_is_an_error_and_the_next_call_works(
     mounted: Callable[..., Server], tool: str, text: str
 ) -> None:
     server = mounted(command_mount("legacy"), command_mount("modern", "other"))
-    server.request("tools/list")
+    wait_listed(server, "far", "other")
     assert server.text("other__count") == "1"
     before = server.text("far__pid")
     assert server.error(f"far__{tool}") == text
@@ -217,7 +218,7 @@ def test_a_mount_that_fails_in_a_call_is_an_error_and_the_next_call_works(
 @pytest.mark.parametrize("tool", ["rubbish", "flood", "wrong_id"])
 def test_what_is_no_answer_is_left_out(mounted: Callable[..., Server], tool: str) -> None:
     server = mounted(command_mount("legacy"))
-    server.request("tools/list")
+    wait_listed(server)
     server.text(f"far__{tool}", progressToken=1)
     assert server.text("far__count")
 
@@ -226,7 +227,7 @@ def test_a_program_has_its_own_environment_and_little_else(mounted: Callable[...
     server = mounted(
         command_mount("both", "far", 'env = { KEY = "${env:FAR_KEY}" }'), env={"FAR_KEY": "k", "OTHER": "o"}
     )
-    server.request("tools/list")
+    wait_listed(server)
     found = json.loads(server.text("far__env"))
     assert found["KEY"] == "k"
     assert not {"OTHER", "FAR_KEY", "TOOLGATE_STATE"} & set(found)
@@ -234,7 +235,7 @@ def test_a_program_has_its_own_environment_and_little_else(mounted: Callable[...
 
 def test_nothing_of_a_mount_lives_when_the_server_ends(mounted: Callable[..., Server]) -> None:
     server = mounted(command_mount("legacy"))
-    server.request("tools/list")
+    wait_listed(server)
     pid = int(server.text("far__pid"))
     assert pid in children(server.process.pid)
     server.close()
@@ -243,7 +244,7 @@ def test_nothing_of_a_mount_lives_when_the_server_ends(mounted: Callable[..., Se
 
 def test_nothing_of_a_mount_lives_when_the_server_is_killed(mounted: Callable[..., Server]) -> None:
     server = mounted(command_mount("legacy"))
-    server.request("tools/list")
+    wait_listed(server)
     pid = int(server.text("far__pid"))
     server.kill()
     assert eventually(lambda: not Path(f"/proc/{pid}").exists())
@@ -252,7 +253,7 @@ def test_nothing_of_a_mount_lives_when_the_server_is_killed(mounted: Callable[..
 def test_known_lists_are_served_without_starting_anything(mounted: Callable[..., Server], tmp_path: Path) -> None:
     state = tmp_path / "kept"
     first = mounted(command_mount("legacy"), state=state)
-    assert "far__echo" in {tool["name"] for tool in first.request("tools/list")["tools"]}
+    wait_listed(first)
     assert eventually(lambda: bool(list((state / "cache" / "mounts").glob("far.json"))))
     first.close()
     again = mounted(command_mount("legacy"), state=state)
@@ -261,10 +262,10 @@ def test_known_lists_are_served_without_starting_anything(mounted: Callable[...,
 
 
 def test_patterns_choose_what_is_served(mounted: Callable[..., Server]) -> None:
-    server = mounted(command_mount("legacy", "far", 'tools = ["echo", "c*"]', 'prefix = ""'))
-    names = {tool["name"] for tool in server.request("tools/list")["tools"]}
-    assert {"echo", "count", "Bash"} <= names
-    assert "odd" not in names
+    server = mounted(command_mount("legacy", "far", 'tools = ["echo", "c*"]', 'prefix = "far__"'))
+    names = set(wait_listed(server))
+    assert {"far__echo", "far__count", "Bash"} <= names
+    assert "far__odd" not in names
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
@@ -273,7 +274,7 @@ def test_a_url_that_forgets_its_sessions_is_taken_up_again(
 ) -> None:
     with far_site(tmp_path, era) as site:
         server = mounted(url_mount(site.url))
-        server.request("tools/list")
+        wait_listed(server)
         server.text("far__echo")
         before = int(site.ask("/requests"))
         server.text("far__echo")
@@ -293,8 +294,7 @@ def test_of_many_mounts_the_good_ones_are_listed_soon(mounted: Callable[..., Ser
             url_mount("http://127.0.0.1:1/mcp", "refused"),
             url_mount(f"{site.base}/nothing", "empty"),
         )
-        names = {tool["name"] for tool in server.request("tools/list")["tools"]}
-        assert {"good__echo", "far__echo"} <= names
+        wait_listed(server, "good", "far")
         for code in ("COMMAND_NOT_FOUND", "CONNECT_FAILED"):
             assert eventually(lambda code=code: code in server.log())
 
@@ -303,7 +303,7 @@ def test_a_change_of_the_file_is_live_and_touches_no_other_mount(
     mounted: Callable[..., Server], tmp_path: Path
 ) -> None:
     server = mounted(command_mount("legacy", "kept"), command_mount("legacy", "gone"))
-    server.request("tools/list")
+    wait_listed(server, "kept", "gone")
     pid, gone = server.text("kept__pid"), server.text("gone__pid")
 
     def names() -> set[str]:
@@ -332,6 +332,7 @@ def test_a_mount_that_comes_up_later_is_announced(mounted: Callable[..., Server]
 
 def test_a_uri_that_two_mounts_claim_leads_to_each_and_never_to_the_wrong_one(mounted: Callable[..., Server]) -> None:
     server = mounted(command_mount("legacy", "one"), command_mount("modern", "two"))
+    wait_listed(server, "one", "two")
     listed = {resource["uri"]: resource for resource in server.request("resources/list")["resources"]}
     assert {"one+far://one", "two+far://one"} <= set(listed)
     assert "far://one" not in listed
@@ -348,7 +349,7 @@ def test_a_uri_that_two_mounts_claim_leads_to_each_and_never_to_the_wrong_one(mo
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 def test_a_subscriber_hears_of_changes_also_after_a_restart(mounted: Callable[..., Server], era: str) -> None:
     server = mounted(command_mount(era, "far", 'per = "all"'))
-    server.request("resources/list")
+    wait_listed(server)
     server.request("resources/subscribe", {"uri": "far://item/7"})
     told = [0]
 
@@ -371,7 +372,7 @@ def test_a_mount_of_the_server_itself_is_refused(mounted: Callable[..., Server],
     words = f'"--config", "{tmp_path / "mounts.toml"}", "--state", "{tmp_path / "state"}"'
     table = f'[mounts.mirror]\ncommand = "{COMMAND}"\nargs = [{words}]\n'
     server = mounted(table, command_mount("legacy"), revision=revision)
-    assert "far__echo" in {tool["name"] for tool in server.request("tools/list")["tools"]}
+    wait_listed(server)
     assert eventually(lambda: "mount mirror: LOOP: this server is mounted on itself" in server.log())
     assert eventually(lambda: len([pid for pid in children(server.process.pid) if _runs(pid, "toolgate.server")]) == 0)
 
@@ -381,3 +382,8 @@ def _runs(pid: int, program: str) -> bool:
         return program in Path(f"/proc/{pid}/cmdline").read_text()
     except OSError:
         return False
+
+
+def test_bare_names_give_way_to_ours(mounted: Callable[..., Server]) -> None:
+    server = mounted(command_mount("legacy", "far", 'prefix = ""'))
+    assert eventually(lambda: "echo" in {tool["name"] for tool in server.request("tools/list")["tools"]})

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.clients.raw_client import Refusal, Server, eventually
 from tests.clients.raw_http_client import site, spoken
 from tests.server.auth.minted_tokens import Signed, asked
 from tests.server.features.mounts.mounted import (
@@ -20,6 +21,7 @@ from tests.server.features.mounts.mounted import (
     command_mount,
     far_site,
     url_mount,
+    wait_listed,
     write_config,
 )
 
@@ -44,6 +46,15 @@ class People:
         response, _, answered = asked(self._signed, self._signed.token(who, **how), method, params)
         return response.status, answered
 
+    def wait_listed(self, who: str) -> None:
+        """Wait until the tools of the mount are known for a client like this."""
+
+        def are_listed() -> bool:
+            _, listed = self.request(who, "tools/list", {})
+            return any(tool["name"].startswith("far__") for tool in listed["result"]["tools"])
+
+        assert eventually(are_listed)
+
     def call(self, who: str, tool: str, **arguments: Any) -> str:
         status, answered = self.request(who, "tools/call", {"name": tool, "arguments": arguments})
         assert status == 200, answered
@@ -60,12 +71,13 @@ def people(far: FarSite, tmp_path: Path) -> Iterator[People]:
 
 def test_two_people_have_a_conversation_each(people: People) -> None:
     for who in ("ada", "bob"):
-        people.request(who, "tools/list", {})
+        people.wait_listed(who)
     assert [people.call("ada", "far__count") for _ in range(3)] == ["1", "2", "3"]
     assert people.call("bob", "far__count") == "1"
 
 
 def test_a_call_needs_the_scope_of_the_mount(people: People) -> None:
+    people.wait_listed("ada")
     _, listed = people.request("ada", "tools/list", {}, "tools:read")
     assert "far__count" in {tool["name"] for tool in listed["result"]["tools"]}
     status, _ = people.request("ada", "tools/call", {"name": "far__count", "arguments": {}}, "tools:read")
@@ -75,10 +87,10 @@ def test_a_call_needs_the_scope_of_the_mount(people: People) -> None:
 def test_sessions_have_a_conversation_each(far: FarSite, tmp_path: Path) -> None:
     options = write_config(tmp_path, url_mount(far.url))
     with site(tmp_path / "server", *options) as listening, spoken(listening, "http") as first:
-        first.request("tools/list")
+        wait_listed(first)
         assert [first.text("far__count") for _ in range(2)] == ["1", "2"]
         with spoken(listening, "http") as second:
-            second.request("tools/list")
+            wait_listed(second)
             assert second.text("far__count") == "1"
 
 
@@ -90,7 +102,7 @@ def test_a_question_reaches_the_client_over_http(far: FarSite, tmp_path: Path, t
         site(tmp_path / "server", *options) as listening,
         spoken(listening, transport, revision=revision, **how) as client,  # type: ignore[arg-type]
     ):
-        client.request("tools/list")
+        wait_listed(client)
         assert json.loads(client.text("far__roots"))["roots"][0]["name"] == "far"
 
 
@@ -98,13 +110,22 @@ def test_a_rule_names_a_mount(far: FarSite, tmp_path: Path) -> None:
     options = ("--deny", "mount:far", *write_config(tmp_path, url_mount(far.url)))
     with site(tmp_path / "server", *options) as listening, spoken(listening, "http") as client:
         assert not [tool for tool in client.request("tools/list")["tools"] if tool["name"].startswith("far__")]
+        assert eventually(lambda: _is_known(client, "far__count"))
         assert "the rule --deny mount:far" in client.error("far__count")
+
+
+def _is_known(client: Server, tool: str) -> bool:
+    try:
+        client.call(tool)
+    except Refusal:
+        return False
+    return True
 
 
 def test_a_plan_holds_a_mounted_tool_unless_the_operator_says_it_is_harmless(far: FarSite, tmp_path: Path) -> None:
     options = write_config(tmp_path, url_mount(far.url, "far", 'read_only = ["echo"]'))
     with site(tmp_path / "server", *options) as listening, spoken(listening, "http") as client:
-        client.request("tools/list")
+        wait_listed(client)
         client.text("PlanMode", {"action": "enter", "goal": "look"})
         assert "refused while a plan is active" in client.error("far__count")  # which calls itself read-only
         assert client.text("far__echo")
@@ -116,7 +137,7 @@ def test_a_command_runs_for_each_person_over_their_own_workspace(tmp_path: Path)
     ) as listening:
         people = People(Signed(listening))
         for who in ("ada", "bob"):
-            people.request(who, "tools/list", {})
+            people.wait_listed(who)
         assert [people.call("ada", "far__count") for _ in range(2)] == ["1", "2"]
         assert people.call("bob", "far__count") == "1"
         assert people.call("ada", "far__pid") != people.call("bob", "far__pid")
@@ -128,7 +149,7 @@ def test_variables_of_a_mount_are_refused_where_commands_could_read_them(tmp_pat
         people = People(Signed(listening))
         _, listed = people.request("ada", "tools/list", {})
         assert not [tool for tool in listed["result"]["tools"] if tool["name"].startswith("far__")]
-        assert "SECRETS_EXPOSED" in listening.log()
+        assert eventually(lambda: "SECRETS_EXPOSED" in listening.log())
         assert "secret" not in listening.log()
 
 
@@ -148,7 +169,7 @@ def test_a_shell_does_not_see_the_variables_of_a_mount(tmp_path_factory: pytest.
         options = ("--auth", "oauth", "--sandbox", level, *write_config(server, table))
         with site(folder / "server", *options, workspace=False) as listening:
             people = People(Signed(listening))
-            people.request("ada", "tools/list", {})
+            people.wait_listed("ada")
             assert "the-secret-of-the-mount" in people.call("ada", "far__env")
             look = "cat /proc/[0-9]*/environ 2>/dev/null | tr '\\0' '\\n' | grep -c the-secret; echo looked"
             assert people.call("ada", "Bash", command=look) == "0\nlooked\n"
