@@ -65,6 +65,7 @@ class Config:
         socket_variables: Mapping[str, str] | None = None,
     ) -> None:
         self.config_path = config_path or default_config_path(environment)
+        self.tables = tables or {}
         self.serves_servers = False  # whether this process works for servers, and has no MCP clients of its own
         self.own_sockets: tuple[Path, ...] = ()  # where those servers connect: no command may
         self.classic = classic
@@ -75,7 +76,7 @@ class Config:
         defaults["state"] = _default_state(environment)
         defaults["grace"] = 5.0 if any(values.get(row.name) for row in HTTP_TRANSPORTS) else 1.5
         no_tables: Mapping[str, Any] = {name: {} for name in TABLES}
-        for key, value in {**defaults, **values, **no_tables, **(tables or {})}.items():
+        for key, value in {**defaults, **values, **no_tables, **self.tables}.items():
             setattr(self, key, value)
 
     def __getattr__(self, name: str) -> Any:  # for the type checkers: the attributes come from OPTIONS
@@ -142,6 +143,15 @@ class Config:
                 parts = value if option.is_repeatable else (value,)
                 words += [word for part in parts for word in (option.flag, _format_value(part))]
         return words
+
+    def to_server(self) -> tuple[list[str], dict[str, str]]:
+        """Return the flags and the environment of a server over stdio with the same options, and the same tables of
+        the config file."""
+        flags, environment = self.to_flags(), self.server_environment
+        if self.tables:
+            flags += ["--config", str(self.config_path)]
+            environment |= {f"TOOLGATE_{row.name.upper()}": "false" for row in HTTP_TRANSPORTS}  # whatever it says
+        return flags, environment
 
     @property
     def own_environment(self) -> dict[str, str]:

@@ -61,7 +61,8 @@ def open_client(
 ) -> AbstractAsyncContextManager[tuple[McpClient, dict[str, Any]]]:
     """Yield a client of our own server, or of the one at a URL, and the server's first answer."""
     if url is None:
-        return spawn_server(config.to_flags(), config.server_environment, note=note, question=question)
+        flags, environment = config.to_server()
+        return spawn_server(flags, environment, note=note, question=question)
     return _connect(config, url, question, note)
 
 

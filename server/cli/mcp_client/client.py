@@ -13,7 +13,7 @@ MAX_MESSAGE = 64 * 2**20  # bytes of one message
 ANSWER_TIMEOUT = 60.0  # seconds for an answer
 MAX_ROUNDS = 100  # of questions in one call: only a broken server asks more
 CLIENT_IDENTITY = {"name": "toolgate-cli", "version": "1"}
-SERVER_COMMAND = (sys.executable, "-m", "toolgate.server", "--config", os.devnull)  # all its options are flags
+SERVER_COMMAND = (sys.executable, "-m", "toolgate.server", "--config", os.devnull)  # its options are flags
 
 NotificationHandler = Callable[[str, dict[str, Any]], None]
 QuestionHandler = Callable[[str, dict[str, Any]], Awaitable[dict[str, Any]]]

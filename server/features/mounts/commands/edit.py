@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from toolgate.server.base.text import suggest
+from toolgate.server.base.text import escape_unprintable, suggest
 from toolgate.server.config.files.config_file import ConfigFileError
 from toolgate.server.config.load import Config
 from toolgate.server.features.mounts.config.editing import MountsFile, open_mounts_file
@@ -66,7 +66,7 @@ def remove_mount(config: Config, *, name: str) -> int:
             known = near or (f"; mounts are {listed}" if listed else "")
             raise UsageError(f"mount remove: {file.file} has no mount {name!r}{known}")
         file.remove_mount(name)
-        return f"Removed {name} from {file.file}"
+        return f"Removed {escape_unprintable(name)} from {file.file}"
 
     return edit_file(config, "mount remove", remove)
 

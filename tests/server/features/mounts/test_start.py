@@ -27,3 +27,27 @@ def test_a_start_imports_the_feature_only_for_mounts(tmp_path: Path, has_mounts:
     words = (sys.executable, "-c", LOAD, str(tmp_path))
     loaded = json.loads(subprocess.check_output(words, timeout=PATIENCE))
     assert bool(loaded) is has_mounts, loaded
+
+
+def test_the_server_of_a_command_reads_the_mounts_of_the_config_file(tmp_path: Path) -> None:
+    file = tmp_path / "named.toml"
+    words = (
+        sys.executable,
+        "-m",
+        "toolgate.server",
+        "tools",
+        "--config",
+        str(file),
+        "--state",
+        str(tmp_path / "state"),
+    )
+    options = 'http = true\npublic_url = "https://tools.example.com"\ntools = ["Bash"]\n'
+    for table, code, shown in (
+        ("", 0, "Bash(command*"),
+        ("[mounts.a]\ncomand = 'x'\n", 0, "Bash(command*"),
+        ("[mounts]\ncommand = 'x'\n", 2, "write [mounts.NAME] above its lines"),
+    ):
+        file.write_text(options + table)
+        ran = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE, cwd=tmp_path, check=False)
+        assert ran.returncode == code and shown in ran.stdout + ran.stderr, ran
+        assert "WebSearch(" not in ran.stdout
