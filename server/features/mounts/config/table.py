@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from toolgate.server.base.text import suggest
-from toolgate.server.config.load import Config
+from toolgate.server.config.load import Config, read_tables
 from toolgate.server.features.mounts.config import values
 from toolgate.server.features.mounts.config.faults import FaultCode, MountFault, MountValueError
 from toolgate.server.features.mounts.config.mount_config import MountConfig
@@ -61,6 +61,11 @@ def check_mounts(config: Config) -> None:
 def read_own_mounts(config: Config) -> MountList:
     """Return the mounts of the config file, as it was at the start. Raises UsageError."""
     return read_mounts(config.mounts, str(config.config_path), config.environment)
+
+
+def read_current_mounts(config: Config) -> MountList:
+    """Return the mounts of the config file as it is now; one that was removed has none. Raises UsageError."""
+    return read_mounts(read_tables(config.config_path).get("mounts", {}), str(config.config_path), config.environment)
 
 
 def read_mounts(table: Mapping[str, Any], place: str, environment: Mapping[str, str]) -> MountList:

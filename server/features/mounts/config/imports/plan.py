@@ -3,7 +3,7 @@
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path, PurePath
+from pathlib import PurePath
 from typing import Any
 
 import msgspec
@@ -20,6 +20,7 @@ LATER = ("CONFIG_VARIABLE_NOT_SET", "CONFIG_PLACEHOLDER")  # faults that end whe
 KINDS = {"stdio": "", "local": "", "http": "", "streamablehttp": "", "remote": "", "sse": SSE}  # as we write them
 RUNNERS = ("uvx", "uv", "pipx")
 ORDER = ("command", "args", "cwd", "env", "url", "type", "headers", "tools", "timeout")  # of keys
+PATH_START = re.compile(r"/|~|[A-Za-z]:")  # a folder's name may have blanks
 INPUT = re.compile(r"\$\{input:([^}]*)\}")
 
 
@@ -119,7 +120,7 @@ def _split_command(command: Any, args: Any) -> tuple[Any, Sequence[Any]]:
     """Return the program and its arguments, of a list or of a line of words; without `cmd /c`, Windows' shell."""
     words = command if isinstance(command, list) else [command]
     args = [_to_text(each) for each in args] if isinstance(args, list) else []
-    if len(words) == 1 and not args and isinstance(words[0], str) and not Path(words[0]).exists():
+    if len(words) == 1 and not args and isinstance(words[0], str) and not PATH_START.match(words[0]):
         words = _split_line(words[0])
     words = [*words, *args]
     if [str(word).lower() for word in words[:2]] in (["cmd", "/c"], ["cmd.exe", "/c"]):

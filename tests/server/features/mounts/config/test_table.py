@@ -9,7 +9,13 @@ import pytest
 
 from toolgate.server.config.load import load, read_tables
 from toolgate.server.features.mounts.config.mount_config import MountConfig
-from toolgate.server.features.mounts.config.table import MountList, check_mounts, read_mounts, read_own_mounts
+from toolgate.server.features.mounts.config.table import (
+    MountList,
+    check_mounts,
+    read_current_mounts,
+    read_mounts,
+    read_own_mounts,
+)
 from toolgate.server.protocol.errors import UsageError
 
 ENVIRONMENT = {"TOKEN": "s3cret", "EMPTY": "", "BROKEN": "a\r\nX: b"}
@@ -204,6 +210,11 @@ def test_the_config_file_gives_its_table_and_its_path(tmp_path: Path, monkeypatc
     config = load({"config": "named.toml"}, home)
     assert (config.port, config.config_path) == (8081, named)
     assert [mount.headers for mount in read_own_mounts(config).mounts] == [{"K": "s3cret"}]
+    named.write_text("[mounts.c]\ncommand = 'x'\n")
+    assert [mount.name for mount in read_own_mounts(config).mounts] == ["a"], "as it was at the start"
+    assert [mount.name for mount in read_current_mounts(config).mounts] == ["c"]
+    named.unlink()
+    assert read_current_mounts(config) == MountList()
     own.parent.mkdir(parents=True)
     own.write_text("[mounts.b]\ncommand = 'x'\n")
     assert load({}, home).mounts == {"b": {"command": "x"}} == read_tables(own)["mounts"]

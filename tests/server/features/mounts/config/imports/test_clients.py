@@ -1,5 +1,6 @@
 """Files of other clients as mounts: what is taken over, and what is said of the rest."""
 
+import random
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import pytest
 
 from toolgate.server.config.files.config_file import ConfigFileError
+from toolgate.server.config.files.toml_table import parse_toml, set_table
 from toolgate.server.features.mounts.config.imports.notation import read_client_file
 from toolgate.server.features.mounts.config.imports.plan import ImportPlan, plan_import
 
@@ -303,6 +305,47 @@ def test_a_file_that_can_not_be_read_is_refused(name: str, text: str, reason: st
         read_client_file(tmp_path / "none")
     with pytest.raises(ConfigFileError, match="is a directory"):
         read_client_file(tmp_path)
+
+
+ODD: tuple[Any, ...] = (
+    None,
+    True,
+    0,
+    -1.5,
+    "",
+    "a b",
+    "\0",
+    "${",
+    "${}",
+    "$" * 99,
+    "x" * 9_000,
+    [],
+    [None],
+    [[]],
+    {},
+    {"": {}},
+)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_odd_values_anywhere_leave_out_a_server_at_most(seed: int, tmp_path: Path) -> None:
+    rng = random.Random(seed)
+    for name, (text, *_) in CASES.items():
+        (tmp_path / name).write_text(text)
+        content = {key: _spoil(each, rng) for key, each in read_client_file(tmp_path / name).items()}
+        plan = plan_import(content, ENVIRONMENT)
+        for mount in plan.mounts:
+            written = set_table("", ("mounts", mount.name), mount.rows)
+            assert parse_toml(written) == {"mounts": {mount.name: mount.rows}}
+
+
+def _spoil(value: Any, rng: random.Random) -> Any:
+    """Return the value with odd ones here and there."""
+    if rng.random() < 0.1:
+        return rng.choice(ODD)
+    if isinstance(value, dict):
+        return {key: _spoil(each, rng) for key, each in value.items()}
+    return [_spoil(each, rng) for each in value] if isinstance(value, list) else value
 
 
 def test_a_byte_order_mark_is_no_part_of_the_text(tmp_path: Path) -> None:
