@@ -144,6 +144,13 @@ class Config:
                 words += [word for part in parts for word in (option.flag, _format_value(part))]
         return words
 
+    def to_client_flags(self) -> list[str]:
+        """Return the flags of a server that an MCP client starts over stdio."""
+        flags = self.to_flags()
+        if self.is_remote:  # where a config file says so, the client's own server would not speak stdio
+            return [*flags, "--config", os.devnull]
+        return [*flags, "--config", str(self.config_path)] if self.tables else flags
+
     def to_server(self) -> tuple[list[str], dict[str, str]]:
         """Return the flags and the environment of a server over stdio with the same options, and the same tables of
         the config file."""

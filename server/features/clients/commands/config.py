@@ -1,6 +1,5 @@
 """Print the configuration for an MCP client (`toolgate config CLIENT`)."""
 
-import os
 import sys
 from collections.abc import Sequence
 
@@ -12,9 +11,7 @@ from toolgate.server.protocol.errors import UsageError
 
 def show_config(config: Config, *, client: str) -> int:
     """Print the configuration to standard output, and its place to standard error."""
-    own = config.to_flags()
-    if config.is_remote:  # where a config file says so, the client's own server would not speak stdio
-        own += ["--config", os.devnull]
+    own = config.to_client_flags()
     snippet = snippets.build_snippet(client, own, config.public_url, config.environment)
     print(snippet.text)
     print(snippet.where, file=sys.stderr)

@@ -1,6 +1,5 @@
 """Add this server to an MCP client's own configuration, and remove it (`toolgate install CLIENT`)."""
 
-import os
 import shutil
 import subprocess
 import sys
@@ -44,7 +43,7 @@ def install(
     entry = _build_entry(config, client, spec, public_url)
     path = _find_path(client, spec, platform, project, "install")
     if not public_url:
-        check_start("install", config, _list_flags(config), keeps_state=not dry_run)
+        check_start("install", config, config.to_client_flags(), keeps_state=not dry_run)
     try:
         if path is None:
             return _explain_wsl(client, spec, entry, platform)
@@ -124,15 +123,7 @@ def _build_entry(config: Config, client: str, spec: ClientSpec, public_url: str 
     if public_url and spec.from_url is not None:
         return spec.from_url(f"{public_url}/mcp")
     assert spec.from_command is not None, "each client of PLACES starts servers"
-    return spec.from_command([*program.find_program(config.environment), *_list_flags(config)])
-
-
-def _list_flags(config: Config) -> list[str]:
-    """Return the flags of the server that the client starts."""
-    own = config.to_flags()
-    if config.is_remote:  # where a config file says so, the client's own server would not speak stdio
-        own += ["--config", os.devnull]
-    return own
+    return spec.from_command([*program.find_program(config.environment), *config.to_client_flags()])
 
 
 def _find_lacking(config: Config, client: str) -> str:
