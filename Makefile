@@ -103,7 +103,7 @@ tested: .venv/.dev tests/interop/node_modules/.installed .venv/frameworks/mcp2/.
 # Modules are compiled once, also where the variable is set
 TESTED = env -u PYTHONDONTWRITEBYTECODE $$(PATH="$$PATH:/sbin" ldconfig -p 2>/dev/null | grep -q 'libeatmydata\.so ' && echo LD_PRELOAD=libeatmydata.so)
 suite: .venv/.dev
-	$(TESTED) $(BIN)/python -m pytest --workers 6
+	$(TESTED) $(BIN)/python -m pytest -n 6 --dist loadfile --no-loadscope-reorder
 
 # Each version runs a part of the core tests, and all of them together run each test
 cores: ; @part=0; for version in $(VERSIONS); do part=$$((part + 1)); \
@@ -129,7 +129,7 @@ $(VERSIONS:%=core-%): core-%: .venv-%/.dev
 	$(TESTED) .venv-$*/bin/python -m pytest $(PART) $(CORE)
 
 $(VERSIONS:%=test-%): test-%: .venv-%/.dev .venv/.dev tests/interop/node_modules/.installed $(FRAMEWORKS)
-	$(TESTED) .venv-$*/bin/python -m pytest --workers 6
+	$(TESTED) .venv-$*/bin/python -m pytest -n 6 --dist loadfile --no-loadscope-reorder
 
 .venv-3.13/.dev: | .venv-3.12/.dev  # one after the other: each writes into the source tree
 $(VERSIONS:%=.venv-%/.dev): .venv-%/.dev: requirements-dev.lock pyproject.toml | .venv/.run
@@ -153,7 +153,7 @@ $(VERSIONS:%=.venv-%/.dev): .venv-%/.dev: requirements-dev.lock pyproject.toml |
 
 TESTS :=
 lowest: .venv-lowest/.dev tests/interop/node_modules/.installed $(FRAMEWORKS) ## run tests on the lowest versions of dependencies (TESTS=tests/server/state)
-	.venv-lowest/bin/python -m pytest --workers 5 $(TESTS)
+	.venv-lowest/bin/python -m pytest -n 5 --dist loadfile --no-loadscope-reorder $(TESTS)
 
 conformance: .venv/.dev tests/interop/node_modules/.installed ## run the whole official conformance suite
 	$(BIN)/python -m pytest tests/conformance -m ""

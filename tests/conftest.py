@@ -17,7 +17,6 @@ from tests.clients.raw_http_client import Opener, Site, site, spoken
 from tests.needed_features import needs_deleted
 from tests.servers import forked_command
 from tests.servers.postgres import Postgres, running_postgres
-from tests.workers import Workers
 from toolgate.server.auth.login import accounts
 
 PROBE = ("-p", str(ROOT / "tests" / "plugins"))
@@ -119,7 +118,6 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
 def pytest_addoption(parser: pytest.Parser) -> None:
     help = "start so many replicas behind nginx, on one PostgreSQL, Redis and node, in place of each HTTP server"
     parser.addoption("--replicas", type=int, default=1, help=help)
-    parser.addoption("--workers", type=int, default=1, help="run the tests of so many files at a time")
     parser.addoption("--part", default="1/1", help="K/N: run each N-th test, from the K-th on")
 
 
@@ -165,15 +163,6 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def pytest_collection_finish() -> None:
     gc.freeze()
     gc.enable()
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtestloop(session: pytest.Session) -> bool | None:
-    count = session.config.getoption("workers")
-    if count < 2 or session.testsfailed or session.config.option.collectonly:
-        return None
-    Workers(session, count).run()
-    return True
 
 
 def _take_part(part: str, items: list[pytest.Item]) -> None:
