@@ -1,5 +1,6 @@
 """Plug mounted servers into the server: their parts, what each client is shown of them, and their end."""
 
+import asyncio
 import contextlib
 from collections.abc import AsyncGenerator
 
@@ -7,6 +8,7 @@ from toolgate.server.app.host import AppHost, Job
 from toolgate.server.base.watch import watch_folders
 from toolgate.server.features.mounts.config.mount_config import MountConfig
 from toolgate.server.features.mounts.config.table import read_own_mounts
+from toolgate.server.features.mounts.control import MountControl
 from toolgate.server.features.mounts.health import describe_mounts
 from toolgate.server.features.mounts.mount.lists import ListStore
 from toolgate.server.features.mounts.mount.mount import Mount
@@ -27,6 +29,7 @@ class MountsFeature:
         self._mounts: MountSet | None = None
         self._id = ""
         self._views = MountViews(self._list_served, lambda: self._id)
+        self._control: MountControl | None = None
         self._serves = False  # whether other lists can be announced
 
     def build(self, host: AppHost) -> None:
@@ -47,24 +50,44 @@ class MountsFeature:
     @contextlib.asynccontextmanager
     async def run(self, host: AppHost) -> AsyncGenerator[None]:
         self._serves = True
+        control = self._control = MountControl(host.folder())
+        with contextlib.suppress(OSError):  # a full disk costs the commands their answer, and nothing else
+            await asyncio.to_thread(control.begin)
+        self._publish()
         try:
             yield
         finally:
             self._serves = False
             if self._mounts is not None:
                 await self._mounts.close()
+            await asyncio.to_thread(control.end)
 
     async def _follow(self, host: AppHost) -> None:
-        mounts = self._mounts
-        if mounts is not None:
-            folder = host.config.config_path.parent
-            await watch_folders("config", lambda: [folder], lambda: mounts.follow(host.config), DEBOUNCE)
+        mounts, control = self._mounts, self._control
+        assert mounts is not None and control is not None  # the server runs
+        folders = [host.config.config_path.parent, control.wishes]
+
+        async def look() -> None:
+            await mounts.follow(host.config)
+            for name in await asyncio.to_thread(control.take_wishes):
+                await mounts.restart(name)
+            self._publish()
+
+        await watch_folders("config", lambda: folders, look, DEBOUNCE)
+
+    def _publish(self) -> None:
+        """Say how the mounts are, for commands on this machine."""
+        if self._control is not None:
+            states = {served.mount.name: served.mount.state for served in self._list_served()}
+            with contextlib.suppress(OSError):
+                self._control.publish(states)
 
     def _list_served(self) -> list[ServedMount]:
         return self._mounts.served if self._mounts is not None else []
 
     def _refresh(self, host: AppHost) -> None:
         if self._serves:
+            self._publish()
             host.served().refresh()
 
     async def _close_mount(self, served: ServedMount) -> None:

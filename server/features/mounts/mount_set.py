@@ -2,13 +2,12 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 
-from toolgate.server.config.files.config_file import ConfigFileError
 from toolgate.server.config.load import Config
 from toolgate.server.features.mounts.config.faults import MountFault
 from toolgate.server.features.mounts.config.mount_config import MountConfig
-from toolgate.server.features.mounts.config.table import MountList, read_mounts
+from toolgate.server.features.mounts.config.table import MountList, read_current_mounts
 from toolgate.server.features.mounts.parts.views import ServedMount
 from toolgate.server.protocol.errors import UsageError
 
@@ -49,12 +48,19 @@ class MountSet:
     async def follow(self, config: Config) -> None:
         """Look at the config file, and serve what it says now. A file that can't be read changes nothing."""
         try:
-            found = await asyncio.to_thread(_read, config)
-        except (ConfigFileError, UsageError) as error:
+            found = await asyncio.to_thread(read_current_mounts, config)
+        except UsageError as error:
             log.warning("%s: the mounts stay as they are", error)
             return
         if (found.faults, tuple(each.mount.config for each in self.served)) != (self.faults, found.mounts):
             await self.apply(found)
+
+    async def restart(self, name: str) -> None:
+        """End the conversations of a mount: the next request begins new ones."""
+        served = self._served.get(name)
+        if served is not None:
+            log.info("mount %s is restarted", name)
+            await served.mount.restart()
 
     async def close(self) -> None:
         served, self._served = self.served, {}
@@ -65,11 +71,3 @@ class MountSet:
             if fault not in self.faults:
                 log.warning("mount %s: %s: %s", fault.name, fault.code, fault.text)
         self.faults = found.faults
-
-
-def _read(config: Config) -> MountList:
-    """Return what the file says now. Raises ConfigFileError, UsageError."""
-    from toolgate.server.features.mounts.config.editing import open_mounts_file  # start-up: tomlkit
-
-    table: Mapping[str, object] = open_mounts_file(config.config_path).mounts
-    return read_mounts(table, str(config.config_path), config.environment)

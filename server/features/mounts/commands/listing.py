@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -11,6 +12,8 @@ from toolgate.server.cli.terminal.output import print_json_line, print_table
 from toolgate.server.config.load import Config
 from toolgate.server.features.mounts.config.mount_config import MountConfig
 from toolgate.server.features.mounts.config.table import MountList, read_own_mounts
+from toolgate.server.features.mounts.control import MountControl
+from toolgate.server.features.mounts.mount.mount import MountState
 
 MAX_SERVER = 60  # characters of a command in the table
 
@@ -28,16 +31,35 @@ def list_mounts(config: Config, *, json: bool = False) -> int:
 
 
 def _print_mounts(config: Config, found: MountList) -> None:
-    rows = [_format_row(mount, config.mounts[mount.name]) for mount in found.mounts]
+    states = read_states(config)
+    rows = [_format_row(mount, config.mounts[mount.name], states.get(mount.name)) for mount in found.mounts]
     faulty = {fault.name: fault.code for fault in reversed(found.faults)}  # the first of each mount
     rows += [(escape_unprintable(name), code, "-", "-", "-") for name, code in reversed(faulty.items())]
     print_table([("NAME", "STATE", "SERVER", "PER", "SCOPE"), *rows])
+    for mount in found.mounts:
+        state = states.get(mount.name)
+        if state is not None and state.code:
+            since = datetime.fromtimestamp(state.since).astimezone().isoformat(timespec="seconds")
+            print(f"{mount.name} since {since}: {escape_unprintable(state.error)}")
     for fault in found.faults:
         print(f"{fault.code}: {escape_unprintable(fault.text)}")
 
 
-def _format_row(mount: MountConfig, rows: Mapping[str, Any]) -> tuple[str, ...]:
-    return mount.name, "ok", describe_server(rows), mount.per or "-", mount.scope
+def read_states(config: Config) -> Mapping[str, MountState]:
+    """Return how the mounts are in the server of the state that runs, the failed ones if several do."""
+    statuses = MountControl(config.state).read_statuses()
+    states = [(name, state) for status in statuses for name, state in status.states.items()]
+    return dict(sorted(states, key=lambda row: bool(row[1].code)))
+
+
+def _format_row(mount: MountConfig, rows: Mapping[str, Any], state: MountState | None) -> tuple[str, ...]:
+    return (
+        mount.name,
+        "ok" if state is None else state.code or state.status,
+        describe_server(rows),
+        mount.per or "-",
+        mount.scope,
+    )
 
 
 def describe_server(rows: Mapping[str, Any]) -> str:
@@ -58,6 +80,7 @@ def _to_json(config: Config, found: MountList) -> Mapping[str, Any]:
     return {
         "file": str(config.config_path),
         "mounts": [_mount_to_json(mount, config.mounts[mount.name]) for mount in found.mounts],
+        "states": msgspec.to_builtins(read_states(config)),
         "faults": msgspec.to_builtins(found.faults),
     }
 

@@ -55,6 +55,15 @@ COMMANDS = FeatureCommands(
             example="toolgate mount test files",
         ),
         Command(
+            "mount restart",
+            "have a mounted server started again at the next call, in the servers that run",
+            "features.mounts.commands.restart:restart_mount",
+            STATE,
+            "NAME",
+            lister="toolgate mount list",
+            example="toolgate mount restart files",
+        ),
+        Command(
             "mount list",
             "list the mounted servers, and what is wrong with any",
             "features.mounts.commands.listing:list_mounts",

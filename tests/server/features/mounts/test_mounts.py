@@ -23,6 +23,7 @@ from tests.server.features.mounts.mounted import (
     wait_listed,
     write_config,
 )
+from toolgate.server.cli import main
 
 ERAS = ("legacy", "modern", "both")
 QUESTIONS = {"ask": "elicitation/create", "sample": "sampling/createMessage", "roots": "roots/list"}
@@ -387,3 +388,26 @@ def _runs(pid: int, program: str) -> bool:
 def test_bare_names_give_way_to_ours(mounted: Callable[..., Server]) -> None:
     server = mounted(command_mount("legacy", "far", 'prefix = ""'))
     assert eventually(lambda: "echo" in {tool["name"] for tool in server.request("tools/list")["tools"]})
+
+
+def test_commands_on_the_machine_see_how_mounts_are_and_restart_one(
+    mounted: Callable[..., Server], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server = mounted(command_mount("legacy"), command_mount("legacy", "kept"), '[mounts.gone]\ncommand = "/no"\n')
+    wait_listed(server, "far", "kept")
+    pid, kept = server.text("far__pid"), server.text("kept__pid")
+    options = ("--config", str(tmp_path / "mounts.toml"), "--state", str(server.state))
+
+    def list_mounts() -> str:
+        assert main.run(("mount", "list", *options)) == 0
+        return capsys.readouterr().out
+
+    assert eventually(lambda: "COMMAND_NOT_FOUND" in list_mounts())
+    assert "far   running" in list_mounts()
+    assert "gone since 2" in list_mounts()
+    assert eventually(lambda: main.run(("mount", "restart", "far", *options)) == 0)
+    assert server.text("far__pid") != pid
+    assert server.text("kept__pid") == kept
+    assert main.run(("mount", "restart", "nobody", *options)) == 2
+    server.close()
+    assert main.run(("mount", "restart", "far", *options)) == 1
