@@ -83,7 +83,7 @@ class MountsFeature:
                 self._control.publish(states)
 
     def _list_served(self) -> list[ServedMount]:
-        return self._mounts.served if self._mounts is not None else []
+        return self._mounts.list_all() if self._mounts is not None else []
 
     def _refresh(self, host: AppHost) -> None:
         if self._serves:

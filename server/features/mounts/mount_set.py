@@ -30,8 +30,7 @@ class MountSet:
         self._served: dict[str, ServedMount] = {}
         self.faults: tuple[MountFault, ...] = ()
 
-    @property
-    def served(self) -> list[ServedMount]:
+    def list_all(self) -> list[ServedMount]:
         return list(self._served.values())
 
     async def apply(self, found: MountList) -> None:
@@ -52,7 +51,7 @@ class MountSet:
         except UsageError as error:
             log.warning("%s: the mounts stay as they are", error)
             return
-        if (found.faults, tuple(each.mount.config for each in self.served)) != (self.faults, found.mounts):
+        if (found.faults, tuple(each.mount.config for each in self.list_all())) != (self.faults, found.mounts):
             await self.apply(found)
 
     async def restart(self, name: str) -> None:
@@ -63,7 +62,7 @@ class MountSet:
             await served.mount.restart()
 
     async def close(self) -> None:
-        served, self._served = self.served, {}
+        served, self._served = self.list_all(), {}
         await asyncio.gather(*(self._close(each) for each in served))
 
     def _log_faults(self, found: MountList) -> None:
