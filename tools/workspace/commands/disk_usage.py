@@ -13,6 +13,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -24,6 +25,8 @@ from toolgate.tools.workspace.processes.process import CommandStartError, Launch
 
 FIRST = 1.0  # seconds from a start or an end to the next measurement
 SHARE = 5  # measuring takes at most one part in so many of the time
+SLOWER = 2  # so many times longer is each pause while only programs run, nobody writes to them and nothing changes
+QUIET_MOST = 15.0  # seconds of such a pause: a program may wait for its caller for hours
 LONGEST = 60.0  # seconds; a tree that takes longer to count has too many files
 SOON = 5.0  # seconds that a command waits for a new measurement, after too much
 SLACK = 2**20  # bytes that a file system may book later than the write
@@ -81,6 +84,8 @@ class DiskUsageWatcher:
         self._on_excess = on_excess
         self._least = DiskUsage()  # since it is too much
         self._running = 0
+        self._programs = 0
+        self._news = asyncio.Event()  # something began since the last measurement
         self._watching: asyncio.Task[None] | None = None
         self._again = False
         self._closed = False
@@ -93,6 +98,19 @@ class DiskUsageWatcher:
     def command_ended(self) -> None:
         self._running -= 1
         self._watch()
+
+    def program_started(self) -> None:
+        """Measure while this program runs, less often as long as it seems to wait."""
+        self._programs += 1
+        self._watch()
+
+    def program_ended(self) -> None:
+        self._programs -= 1
+        self._watch()
+
+    def note_input(self) -> None:
+        """Measure soon: a program got something to do."""
+        self._news.set()
 
     async def remeasure(self) -> None:
         """Measure now if the last result was too much: files may have been removed."""
@@ -113,18 +131,29 @@ class DiskUsageWatcher:
         if self._closed or not (self._limits.workspace or self._limits.entries or self._shared):
             return
         self._again = True
+        self._news.set()
         if self._watching is None or self._watching.done():
             self._watching = asyncio.get_running_loop().create_task(self._measure_repeatedly())
 
     async def _measure_repeatedly(self) -> None:
-        pause = FIRST
-        while self._again or self._running:
+        pause = quiet = FIRST
+        while self._again or self._running or self._programs:
             self._again = False
-            await asyncio.sleep(pause)
-            began = time.monotonic()
+            await self._sleep(pause, quiet)
+            began, before = time.monotonic(), self.usage
             if self._update(await self._measure()):
                 self._on_excess(self.usage.excess)
             pause = max(FIRST, (time.monotonic() - began) * SHARE)
+            is_quiet = not self._running and self.usage == before and not self._news.is_set()
+            quiet = min(quiet * SLOWER, QUIET_MOST) if is_quiet else FIRST
+
+    async def _sleep(self, pause: float, quiet: float) -> None:
+        """Sleep for `quiet` seconds, or if something begins for `pause` seconds from then, and that long at least."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(max(0.0, quiet - pause)):
+                await self._news.wait()
+        self._news.clear()
+        await asyncio.sleep(pause)
 
     def _update(self, usage: DiskUsage) -> bool:
         """Return whether usage became too much, or grew beyond that."""
@@ -138,7 +167,7 @@ class DiskUsageWatcher:
 
     async def _measure(self, within: float = LONGEST) -> DiskUsage:
         uid = -1  # whose processes hold nameless files; without a command none does, and a look at all takes long
-        if self._running > 0 and self._environment.uid is not None and os.geteuid() == 0:
+        if (self._running or self._programs) and self._environment.uid is not None and os.geteuid() == 0:
             uid = self._environment.uid
         output = bytearray()
 

@@ -62,6 +62,9 @@ class LimitChecks:
         self.remeasure = self._usage.remeasure
         self.command_started = self._usage.command_started
         self.command_ended = self._usage.command_ended
+        self.program_started = self._usage.program_started
+        self.program_ended = self._usage.program_ended
+        self.note_input = self._usage.note_input
         self.close = self._usage.close
 
     def check_start(self, *, background: bool) -> None:

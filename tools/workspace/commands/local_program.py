@@ -19,12 +19,13 @@ KILL_WITHIN = LATE_INSIDE + 2.0  # seconds for a tree to be gone after SIGKILL, 
 
 class LocalProgram:
     """A ProgramStream on this machine. `run` records it for the limits. `on_end` is called once, when no process of its
-    tree is left or contact is lost; not where `begin` fails."""
+    tree is left or contact is lost; not where `begin` fails. `on_input` is called when it gets input."""
 
-    def __init__(self, run: Run, on_end: Callable[["LocalProgram"], None]) -> None:
+    def __init__(self, run: Run, on_end: Callable[["LocalProgram"], None], on_input: Callable[[], None]) -> None:
         self.run = run
         self.is_ending = False  # its end is our doing
         self._on_end = on_end
+        self._on_input = on_input
         self._start_wait = StartWait()
         self._process: Process | None = None
         self._stdin: PipeWriter | None = None
@@ -66,6 +67,7 @@ class LocalProgram:
 
     async def write(self, data: bytes) -> None:
         assert self._stdin is not None
+        self._on_input()
         try:
             await self._stdin.write(data)
         except BrokenPipeError:

@@ -38,7 +38,8 @@ class ProgramStreams:
         """Start a program. `variables` are those of commands, `env` its own. Raises ToolError."""
         _check_words(argv, env)
         self._limits.check_start(background=False)
-        program = LocalProgram(Run(0, shlex.join(argv)[:MAX_NAMED], "", time.time()), self._on_end)
+        run = Run(0, shlex.join(argv)[:MAX_NAMED], "", time.time())
+        program = LocalProgram(run, self._on_end, self._limits.note_input)
         self._limits.programs.add(program)
         try:
             await self._limits.remeasure()
@@ -69,7 +70,7 @@ class ProgramStreams:
         launch = Launch(words, cwd, cwd, own, self._limits.resources, owner=self._owner, is_apart=is_apart)
         runner = await place.prepare_program(shows)
         await program.begin(runner, launch, place.uid)
-        self._limits.command_started()
+        self._limits.program_started()
 
     def _choose_variables(self, variables: Mapping[str, str]) -> dict[str, str]:
         """Return what programs need of the environment of commands, with what the sandbox adds."""
@@ -81,7 +82,7 @@ class ProgramStreams:
 
     def _on_end(self, program: LocalProgram) -> None:
         self._limits.programs.discard(program)
-        self._limits.command_ended()
+        self._limits.program_ended()
         if program.is_ending or program.run.exit_code == 0:
             return
         self._limits.find_reached(program.run, program.text)

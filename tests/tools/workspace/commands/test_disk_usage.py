@@ -1,14 +1,23 @@
 """How the size of a workspace is counted: as du counts it, and in one walk through its folders."""
 
+import asyncio
 import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
 
 from tests.clients.raw_client import ROOT
-from tests.tools.shell_commands import BOUND
-from toolgate.tools.workspace.commands.disk_usage import COUNT
+from tests.tools.shell_commands import BOUND, until
+from toolgate.tools.workspace.commands import disk_usage
+from toolgate.tools.workspace.commands.disk_usage import COUNT, DiskUsage, DiskUsageWatcher
+from toolgate.tools.workspace.limits import Limits
+from toolgate.tools.workspace.processes.zygote import CommandRunner
 
 NO_DESCRIPTOR = """
 import asyncio, resource, sys
@@ -87,3 +96,47 @@ def test_a_machine_without_a_free_descriptor_does_not_end_the_measuring(tmp_path
     )
     assert (done.returncode, done.stdout) == (0, "measured\n"), done.stderr
     assert "cannot measure the size" in done.stderr
+
+
+def test_a_program_that_waits_is_measured_seldom_and_soon_when_something_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (("FIRST", 0.01), ("SLOWER", 10**6), ("QUIET_MOST", 600.0)):
+        monkeypatch.setattr(disk_usage, name, value)
+    runner, measured = CommandRunner(), 0
+
+    class CountingWatcher(DiskUsageWatcher):
+        async def _measure(self, within: float = disk_usage.LONGEST) -> DiskUsage:
+            nonlocal measured
+            usage = await super()._measure(within)
+            measured += 1
+            return usage
+
+    async def main() -> None:
+        place: Any = SimpleNamespace(uid=None, limits=Limits(), server_runner=runner)
+        watcher = CountingWatcher(place, [tmp_path], 0, print)
+
+        async def check_news(begin: Callable[[], None]) -> None:
+            """Wait until the watcher sleeps long, and is woken."""
+            before = -1
+            while before != measured:
+                before = measured
+                await asyncio.sleep(0.2)
+            begin()
+            await until(lambda: measured > before)
+
+        watcher.program_started()
+        for begin in (watcher.note_input, watcher.program_started, watcher.command_started):
+            await check_news(begin)
+            if begin == watcher.command_started:
+                watcher.command_ended()
+        await check_news(watcher.note_input)
+        (tmp_path / "large").write_bytes(b"x" * 100_000)
+        watcher.note_input()
+        await until(lambda: watcher.usage.size > 100_000)
+        for _ in range(2):
+            watcher.program_ended()
+        await until(lambda: not watcher.is_measuring and not runner._busy)
+        await runner.close()
+
+    asyncio.run(main())
