@@ -19,6 +19,8 @@ from toolgate.tools.workspace.workspace import ProgramStream, Workspace
 
 FOLDER = "mounts"  # in the state folder: what was installed for each mount
 
+GUARDED = {"PYTHONNOUSERSITE": "1"}  # the home is the person's, and what lies there must not run with the variables
+
 FindWorkspace = Callable[[str], Awaitable[Workspace]]
 
 
@@ -72,11 +74,10 @@ class ProgramOpener:
             raise MountError(
                 "SECRETS_EXPOSED", "its env could be read by commands here: use a sandbox, or leave it out"
             )
+        env = config.env if workspace.sandbox == "none" else {**GUARDED, **config.env}
         shows = [folder for folder in (config.cwd, self._installed) if folder is not None and folder.is_dir()]
         try:
-            return await workspace.open_program(
-                [config.command, *config.args], env=config.env, cwd=config.cwd, shows=shows
-            )
+            return await workspace.open_program([config.command, *config.args], env=env, cwd=config.cwd, shows=shows)
         except ToolError as error:
             raise MountError("COMMAND_NOT_FOUND", error.text) from None
 
