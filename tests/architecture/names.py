@@ -3,6 +3,7 @@
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -43,11 +44,16 @@ def is_bare(name: str) -> bool:
     return re.fullmatch(r"[a-z]+ed", word) is not None and word not in NOUNS_IN_ED
 
 
-def names() -> Iterator[Name]:
+@cache
+def names() -> tuple[Name, ...]:
     """Return every module, class and function of the program."""
+    return tuple(_find_names())
+
+
+def _find_names() -> Iterator[Name]:
     for path in rooms.sources():
         yield Name(path, 1, "module", path.parent.name if path.stem == "__init__" else path.stem)
-        for node in ast.walk(rooms.parse(path)):
+        for node in rooms.nodes(path):
             if isinstance(node, ast.ClassDef):
                 yield Name(path, node.lineno, "class", node.name)
             elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -70,7 +76,7 @@ def count_participles() -> int:
     pattern = re.compile(rf"(?<![a-z])(?:{words})(?![a-z])")
     count = 0
     for path in rooms.sources():
-        for node in ast.walk(rooms.parse(path)):
+        for node in rooms.nodes(path):
             name = getattr(node, "id", None) or getattr(node, "attr", None) or getattr(node, "arg", None)
             name = name or getattr(node, "name", None)
             count += bool(isinstance(name, str) and pattern.search(name.lower()))

@@ -119,14 +119,25 @@ def parse(path: Path) -> ast.Module:
 
 
 @cache
+def nodes(path: Path) -> tuple[ast.AST, ...]:
+    """Return all nodes of a file. To walk a tree takes as long as to parse it."""
+    return tuple(ast.walk(parse(path)))
+
+
+@cache
 def modules() -> dict[str, Path]:
     """Return the path of each module by its import name."""
     return {"toolgate." + str(path)[:-3].replace("/", ".").removesuffix(".__init__"): path for path in sources()}
 
 
-def imports(path: Path) -> Iterator[tuple[int, Path]]:
+@cache
+def imports(path: Path) -> tuple[tuple[int, Path], ...]:
     """Return the line and file of each of the program's modules that a file imports, anywhere in it."""
-    for node in ast.walk(parse(path)):
+    return tuple(_find_imports(path))
+
+
+def _find_imports(path: Path) -> Iterator[tuple[int, Path]]:
+    for node in nodes(path):
         names: list[str] = []
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
@@ -138,6 +149,7 @@ def imports(path: Path) -> Iterator[tuple[int, Path]]:
         yield from ((node.lineno, modules()[name]) for name in names if name in modules())
 
 
+@cache
 def room(path: Path) -> str:
     """Return the room of a file. Raises KeyError for a file that `ORDER` does not have."""
     rooms = [entry for entry in ORDER if str(path) == entry or str(path).startswith(entry + "/")]
@@ -157,6 +169,7 @@ def describe(path: Path) -> str:
     return " ".join((text or "").split("\n\n")[0].split())
 
 
+@cache
 def arrows() -> dict[tuple[str, str], list[str]]:
     """Return the imports between rooms, with their lines."""
     found: dict[tuple[str, str], list[str]] = {}

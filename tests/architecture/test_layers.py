@@ -3,6 +3,7 @@
 import ast
 import os
 import sys
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -92,7 +93,8 @@ PATHS = ("path", "file", "folder", "root")  # what is called so is one, and thes
 NAMED_PATH_CALLS = "open chmod rename replace stat lstat exists is_file is_dir glob"
 
 
-def imports(path: Path) -> set[str]:
+@cache
+def imports(path: Path) -> frozenset[str]:
     """Return all modules that a file imports, anywhere in it."""
     found: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text())):
@@ -104,7 +106,7 @@ def imports(path: Path) -> set[str]:
             found.update(f"{node.module}.{alias.name}" for alias in node.names)
         elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
             found.update(argument.value for argument in node.args if isinstance(argument, ast.Constant))
-    return found
+    return frozenset(found)
 
 
 def sources(folder: str) -> list[Path]:

@@ -26,11 +26,12 @@ def find_circles(tree: ast.AST) -> Iterator[tuple[str, int]]:
     """Yield the function and line of each error that is raised from a local variable, or stored in one, and stays."""
     for function in ast.walk(tree):
         if isinstance(function, Function):
-            freed = {name for node in ast.walk(function) for name in _names_freed(node)}
-            for node in ast.walk(function):
-                for name in _names_held(node):
-                    if name not in freed:
-                        yield function.name, node.lineno  # type: ignore[attr-defined]  # a statement
+            nodes = [*ast.walk(function)]
+            held = [(node, name) for node in nodes for name in _names_held(node)]
+            freed = {name for node in nodes for name in _names_freed(node)} if held else set()
+            for node, name in held:
+                if name not in freed:
+                    yield function.name, node.lineno  # type: ignore[attr-defined]  # a statement
 
 
 def _names_held(node: ast.AST) -> Iterator[str]:

@@ -65,6 +65,7 @@ def texts() -> dict[str, str]:
 
 @pytest.mark.parametrize("phrase", PHRASES)
 def test_a_phrase_that_puzzled_does_not_come_back(phrase: str, texts: dict[str, str]) -> None:
-    assert [path for path, text in texts.items() if re.search(rf"\b{re.escape(phrase)}\b", text)] == []
+    pattern = re.compile(rf"\b{re.escape(phrase)}\b")
+    assert [path for path, text in texts.items() if phrase in text and pattern.search(text)] == []
     instead, path = PHRASES[phrase]
     assert instead in texts[path]
