@@ -9,7 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import msgspec
@@ -40,13 +40,13 @@ class Cut(msgspec.Struct, frozen=True):
         return [word for folder in self.folders for word in WORDS[folder] if word in text.lower()]
 
 
-@pytest.fixture(params=[*FEATURES, "all"])
-def cut(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cut:
+@pytest.fixture(params=[*FEATURES, "all"], scope="module")
+def cut(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cut]:
     """Make a copy of the program without a feature or without all, and have Python find it first."""
     folders = [*FEATURES] if request.param == "all" else [request.param]
-    package = tmp_path / "program/toolgate"
+    package = tmp_path_factory.mktemp("program") / "toolgate"
     for top in ("server", "tools", "transports", "plugins"):
-        shutil.copytree(ROOT / top, package / top, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / top, package / top)  # what is compiled, too: it fits files of the same time
     rows = package / "server/config/feature_rows.py"
     text = rows.read_text()
     for folder in folders:
@@ -55,10 +55,11 @@ def cut(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Monk
         text, count = re.subn(row, "", text)
         assert count == 1 and folder not in text
     rows.write_text(text)
-    monkeypatch.setenv("PYTHONPATH", str(package.parent))
-    import_it = "import toolgate.server; print(toolgate.server.__file__)"
-    assert subprocess.check_output((sys.executable, "-c", import_it), text=True).startswith(str(package))
-    return Cut(folders)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("PYTHONPATH", str(package.parent))
+        import_it = "import toolgate.server; print(toolgate.server.__file__)"
+        assert subprocess.check_output((sys.executable, "-c", import_it), text=True).startswith(str(package))
+        yield Cut(folders)
 
 
 def test_every_feature_is_tried() -> None:
