@@ -24,6 +24,7 @@ class FeatureRow(msgspec.Struct, frozen=True):
     check: a function that raises UsageError for options that do not fit the feature
     state: its `StatePart`
     doctor: a function that returns a `DoctorPart`
+    demo: an async function that shows it to a `Tour` of `toolgate demo`, in a chapter of its own
     """
 
     switches: tuple[str, ...]
@@ -35,6 +36,7 @@ class FeatureRow(msgspec.Struct, frozen=True):
     check: str = ""
     state: str = ""
     doctor: str = ""
+    demo: str = ""
     is_http_only: bool = False
 
 
@@ -88,5 +90,6 @@ FEATURES = (
         commands="mounts.commands.table:COMMANDS",
         check="mounts.config.table:check_mounts",
         doctor="mounts.doctor:list_checks",
+        demo="mounts.demo:show_mounts",
     ),
 )

@@ -16,6 +16,7 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import AbstractAsyncContextManager, contextmanager
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 import msgspec
@@ -24,6 +25,7 @@ from toolgate.server.base.progress import TerminalProgress, terminal_progress
 from toolgate.server.cli.mcp_client import http
 from toolgate.server.cli.mcp_client.client import McpClient, McpClientError, NotificationHandler, spawn_server
 from toolgate.server.cli.terminal.style import Style, choose_style
+from toolgate.server.config.feature_rows import FEATURES, ROOM
 from toolgate.server.config.load import Config
 from toolgate.server.protocol.request_meta import SERVER
 
@@ -181,6 +183,9 @@ async def _visit(config: Config, screen: Screen, folder: Path) -> None:
                         visit.greet(client, hello, begun)
                         await _visit_over_http(visit)
                     screen.print_text("the client has disconnected")
+        for row in FEATURES:
+            if row.demo:
+                await resolve_name(f"{ROOM}.{row.demo}")(visit, folder, environment)
 
 
 def _format_progress(params: dict[str, Any]) -> str:
