@@ -178,6 +178,10 @@ class RegistryViews(Protocol):
         """Return what of `registry` this client is shown: the same object until that changes."""
         ...
 
+    def end_session(self, session: Session) -> None:
+        """End what was kept for this session alone."""
+        ...
+
     def instructions(self, session: Session) -> str:
         """Return what this client's model reads of the other servers, or ""."""
         ...
@@ -253,6 +257,8 @@ class Server(msgspec.Struct, eq=False, dict=True):
             self.updates.unsubscribe(session, session.principal, uri)
         self.notifications.sessions.discard(session)
         self.services.forget_session(session)
+        if self.views is not None:
+            self.views.end_session(session)
 
     def is_woken(self, client: str) -> bool:
         """Return whether the client goes on during a task, and wakes its model at its end."""

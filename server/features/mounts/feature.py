@@ -36,6 +36,7 @@ class MountsFeature:
         host.mount_names += host.config.mounts
         host.part_sources.append(self._views.list_parts)
         host.health_parts.append(lambda: describe_mounts([served.mount for served in self._list_served()]))
+        host.on.removal.append(self._end_principal)
         host.views.take(lambda _: self._views)
         host.jobs.append(Job(lambda: self._follow(host), FOLLOW_AFTER))
 
@@ -81,6 +82,11 @@ class MountsFeature:
             states = {served.mount.name: served.mount.state for served in self._list_served()}
             with contextlib.suppress(OSError):
                 self._control.publish(states)
+
+    async def _end_principal(self, principal: str) -> None:
+        for served in self._list_served():
+            served.forwarder.end_principal(principal)
+            served.mount.end_principal(principal)
 
     def _list_served(self) -> list[ServedMount]:
         return self._mounts.list_all() if self._mounts is not None else []

@@ -97,6 +97,14 @@ class Mount:
             raise MountError("BACKING_OFF", f"it failed{why}, and is tried again in {self._backoff.seconds_left:.0f} s")
         return await self._pool.get(key)
 
+    def end_principal(self, principal: str) -> None:
+        """End the conversations of a principal."""
+        self._pool.end(lambda key: key.principal == principal)
+
+    def end_session(self, session: str) -> None:
+        """End the conversations that belong to a session of ours alone."""
+        self._pool.end(lambda key: bool(session) and key.session == session)
+
     def take_turn(self) -> "contextlib.AbstractAsyncContextManager[object]":
         """Return a context for one call: where its questions are to be of one call, they come one at a time."""
         return self._turn if self.config.asks_one else contextlib.nullcontext()

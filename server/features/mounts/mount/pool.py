@@ -75,6 +75,11 @@ class SessionPool:
         held.used = time.monotonic()
         return await asyncio.shield(held.opening)
 
+    def end(self, is_over: Callable[[SessionKey], bool]) -> None:
+        """End the conversations whose keys are over."""
+        for key in [key for key in self._held if is_over(key)]:
+            self._end(self._held.pop(key))
+
     async def close(self) -> None:
         """End all of them."""
         if self._sweeping is not None:

@@ -27,6 +27,7 @@ from toolgate.server.features.mounts.upstream.errors import (
 from toolgate.server.features.mounts.upstream.peer import PROGRESS, Flight, MountNotice, Question
 from toolgate.server.features.mounts.upstream.session import UpstreamSession
 from toolgate.server.protocol.errors import RpcError
+from toolgate.server.protocol.request_meta import SERVER
 from toolgate.tools.api.context.context import Context
 from toolgate.tools.api.errors import CannotAskError
 
@@ -81,9 +82,14 @@ class RequestForwarder:
 
     def close(self) -> None:
         """Give up what waits for its client."""
-        for request in self._parked.values():
-            _end_parked(request)
-        self._parked = {}
+        self.end_principal(None)
+
+    def end_principal(self, principal: str | None) -> None:
+        """Give up what waits for clients of this principal; None: of all."""
+        for id, request in list(self._parked.items()):
+            if principal in (None, request.principal):
+                del self._parked[id]
+                _end_parked(request)
 
     async def _carry(self, method: str, params: Mapping[str, Any], context: Context, is_repeatable: bool) -> Result:
         id, is_new = await _name_call(context)
@@ -276,10 +282,12 @@ def _read(result: Mapping[str, Any], name: str) -> Any:
 
 def _finish(result: Result, context: Context) -> Result:
     """Return the result as the client's revision has it: what names the mounted server is ours to say."""
+    meta = _read(result, "_meta")
+    if isinstance(meta, dict):
+        meta.pop(SERVER, None)
+        result = {**result, "_meta": meta} if meta else {name: result[name] for name in result if name != "_meta"}
     if not context.knows("result_types"):
         return {name: value for name, value in result.items() if name != "resultType"}
-    if "_meta" in result:
-        return {**result, "_meta": _read(result, "_meta")}  # the server adds its own
     return result
 
 

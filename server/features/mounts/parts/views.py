@@ -89,6 +89,10 @@ class MountViews:
             found = views[profile] = Registry(self._list_view(profile, registry))
         return found
 
+    def end_session(self, session: Session) -> None:
+        for served in self._list_mounts():
+            served.mount.end_session(session.place.key)
+
     def instructions(self, session: Session) -> str:
         profile = create_profile(session.capabilities)
         told = list[str]()

@@ -11,7 +11,8 @@ from toolgate.server.features.mounts.upstream.errors import MountError
 if TYPE_CHECKING:
     import httpcore
 
-MAX_CONNECTIONS = 256  # each conversation may hold one open
+MAX_CONNECTIONS = 256  # of requests at once
+MAX_STREAMS = 10_000  # each conversation holds one open
 MAX_IDLE = 16
 IDLE = 30.0  # seconds; servers close idle connections after about as long
 CONNECT_TIMEOUT = 10.0
@@ -66,12 +67,11 @@ class HttpClient:
             target=(parts.path or "/") + (f"?{parts.query}" if parts.query else ""),
         )
         self._headers = {"Host": parts.netloc, "User-Agent": "toolgate", **headers}
+        context = make_tls_context() if parts.scheme == "https" else None
         self._pool = httpcore.AsyncConnectionPool(
-            ssl_context=make_tls_context() if parts.scheme == "https" else None,
-            max_connections=MAX_CONNECTIONS,
-            max_keepalive_connections=MAX_IDLE,
-            keepalive_expiry=IDLE,
+            context, max_connections=MAX_CONNECTIONS, max_keepalive_connections=MAX_IDLE, keepalive_expiry=IDLE
         )
+        self._streams = httpcore.AsyncConnectionPool(context, max_connections=MAX_STREAMS, max_keepalive_connections=0)
 
     @contextlib.asynccontextmanager
     async def open(self, method: str, headers: Mapping[str, str], body: bytes) -> AsyncGenerator[HttpAnswer, None]:
@@ -84,7 +84,7 @@ class HttpClient:
         timeouts = {"connect": CONNECT_TIMEOUT, "write": WRITE_TIMEOUT, "pool": CONNECT_TIMEOUT}
         extensions = {"timeout": timeouts}
         try:
-            async with self._pool.stream(
+            async with (self._streams if method == "GET" else self._pool).stream(
                 method, self._target, headers=list(sent.items()), content=body or None, extensions=extensions
             ) as response:
                 yield HttpAnswer(response)
@@ -95,3 +95,4 @@ class HttpClient:
 
     async def close(self) -> None:
         await self._pool.aclose()
+        await self._streams.aclose()

@@ -153,6 +153,17 @@ def test_variables_of_a_mount_are_refused_where_commands_could_read_them(tmp_pat
         assert "secret" not in listening.log()
 
 
+def test_the_program_of_a_session_ends_with_it(tmp_path: Path) -> None:
+    options = write_config(tmp_path, command_mount(LEGACY_MOUNT, "far", 'per = "session"'))
+    with site(tmp_path / "server", *options) as listening, spoken(listening, "http") as kept:
+        wait_listed(kept)
+        with spoken(listening, "http") as first:
+            wait_listed(first)
+            pid = int(first.text("far__pid"))
+        assert eventually(lambda: not Path(f"/proc/{pid}").exists())  # its DELETE came
+        assert Path(f"/proc/{kept.text('far__pid')}").exists()
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root has all levels")
 @pytest.mark.programs("bwrap")
 @pytest.mark.parametrize("level", ["bwrap", "uid"])
