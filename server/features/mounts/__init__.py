@@ -1,1 +1,25 @@
-"""Mount other MCP servers, and serve their tools, prompts and resources beside our own."""
+"""Mount other MCP servers, and serve their tools, prompts and resources beside our own.
+
+    a client ── tools/call far__echo ──> Tool with a relay          parts/      what is shown, and of whom it is asked
+                                              │
+                       RequestForwarder: params, questions, errors  mount/      one mount: lists, conversations, faults
+                                              │
+        SessionPool: one conversation for (person, capabilities, scopes, session)
+                                              │
+             UpstreamPeer: own ids and progress tokens              upstream/   MCP as a client
+                                              │
+    ProgramWire (a sandbox of its own) · HttpWire · SseWire ──> the mounted server
+
+    config/      the tables of the config file, and imports from other programs' files
+    commands/    toolgate mount …
+    mount_set    the mounts that are served; follows the config file
+    openers      what opens conversations for a mount: a URL, or a command in a workspace
+    names, resource_uris      what tools, prompts and resources are called here
+    control      files by which commands and a running server know each other
+    trial        a mount is opened once, for `mount test` and `doctor`
+
+Names and lists differ between clients: `views` makes a registry for each kind of client. What a mounted server says
+goes through as it came (`Output.wire`, `Relay`); it is hostile, so sizes, pages, questions and notices are bounded.
+
+`feature` plugs it in. Only `server/config/feature_rows.py` names this room.
+"""

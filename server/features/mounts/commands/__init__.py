@@ -1,4 +1,4 @@
-"""The commands of mounts: `toolgate mount add`, `remove`, `list` and `import`.
+"""The commands of mounts: `toolgate mount add`, `remove`, `list`, `test`, `restart` and `import`.
 
 They alone write what is mounted: no tool, page or request can.
 """

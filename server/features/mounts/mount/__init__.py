@@ -3,7 +3,9 @@
     profile     what a client can do, as a mount is told
     pool        its conversations, opened when they are needed and ended when they are idle
     lists       what it lists, by what the client can do; the last good lists are kept on disk
-    mount       all of that, and one request from its start to its end
+    mount       all of that
+    requests    one request from its start to its end, and its questions
+    watching    a resource that somebody is subscribed to
     backoff     how long to wait after it failed
 
 Enter at `mount.Mount`.

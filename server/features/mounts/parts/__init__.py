@@ -1,6 +1,7 @@
 """Show what mounted servers have as parts of ours.
 
     relays      a tool, prompt, resource or template that is asked at its mount
+    rewriting   URIs that two mounts claim
     create      makes parts of what a mounted server lists
     views       what each client is shown, and when it is known
 
