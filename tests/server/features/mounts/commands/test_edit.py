@@ -122,7 +122,7 @@ WRONG = {
     "add": "NAME is missing",
     "remove none": "has no mount 'none'",
     "lst": "did you mean list?",
-    "": "COMMAND is missing: add, remove, test, list, import",
+    "": "mount: COMMAND is missing: add, remove, ",
 }
 
 
