@@ -19,6 +19,9 @@ from toolgate.server.features.mounts.upstream.errors import MountError, Upstream
 from toolgate.server.features.mounts.upstream.session import UpstreamSession
 
 DEBOUNCE = 0.25  # seconds in which further changes of a list are awaited
+CALM = 2.0  # the same for a mounted server whose lists keep changing
+MAX_REFRESHES = 32  # at once
+MAX_FRESH = 256  # kinds of clients
 CHANGES = frozenset(
     (
         "notifications/tools/list_changed",
@@ -65,6 +68,7 @@ class Mount:
         self._pool = SessionPool(self._open)
         self._backoff = RestartDelay()
         self._fresh: set[ClientProfile] = set()  # whose lists were fetched since the start
+        self._quiet_until = 0.0
         self._refreshes: dict[ClientProfile, asyncio.Task[None]] = {}
         self.watches = ResourceWatches(lambda key: self.get_session(self._pool.find_latest(key)))
         self._turn = asyncio.Lock()  # where calls come one at a time
@@ -85,6 +89,8 @@ class Mount:
     def refresh(self, key: SessionKey, after: float = 0.0) -> "asyncio.Task[None]":
         """Fetch the lists for a profile, once for all that ask, and again until that succeeds."""
         running = self._refreshes.get(key.profile)
+        if running is None and len(self._refreshes) >= MAX_REFRESHES:  # the mount is away: others wait for it already
+            return next(iter(self._refreshes.values()))
         if running is None or running.done():
             running = self._refreshes[key.profile] = asyncio.get_running_loop().create_task(self._refresh(key, after))
             running.add_done_callback(lambda task: None if task.cancelled() else task.exception() and None)
@@ -124,7 +130,7 @@ class Mount:
     async def _open(self, key: SessionKey) -> UpstreamSession:
         def note(method: str, params: dict[str, Any]) -> None:
             if method in CHANGES:
-                self.refresh(key, DEBOUNCE)
+                self.refresh(key, DEBOUNCE if time.monotonic() > self._quiet_until else CALM)
             else:
                 self.watches.note(method, params)
 
@@ -151,6 +157,12 @@ class Mount:
         if (before.status, before.error) != (state.status, state.error):
             self._on_change(self)
 
+    def _note_fresh(self, profile: ClientProfile) -> None:
+        if len(self._fresh) >= MAX_FRESH:
+            self._fresh.clear()
+        self._fresh.add(profile)
+        self._refreshes.pop(profile, None)
+
     async def _fetch(self, key: SessionKey) -> MountLists:
         """Return the lists. Raises MountError."""
         session = await self.get_session(key)
@@ -170,7 +182,8 @@ class Mount:
                 if error.code == "LIST_FAILED":  # others were noted as they came
                     self._note_failure(error)
                 await asyncio.sleep(max(self._backoff.seconds_left, DEBOUNCE))
-        self._fresh.add(key.profile)
+        self._quiet_until = time.monotonic() + CALM
+        self._note_fresh(key.profile)
         if self.store.put(key.profile, lists):
             await asyncio.to_thread(self.store.save)
             self._on_change(self)

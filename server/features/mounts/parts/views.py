@@ -21,6 +21,8 @@ from toolgate.server.protocol.session import Session
 from toolgate.tools.api.registry import Part, Registry
 
 PATIENCE = 1.5  # seconds that a first list may wait for mounts that are not known yet
+MAX_VIEWS = 32  # kinds of clients whose registries are kept: a client may declare anything
+MAX_ASKED = 256  # kinds of clients for which a mount was waited for
 MAX_INSTRUCTIONS = 16_384  # characters of all mounts together
 MAX_OF_MOUNT = 4_096
 
@@ -75,6 +77,8 @@ class MountViews:
         waiting: list[asyncio.Task[None]] = []
         for served in self._list_mounts():
             asked = self._asked.setdefault(served.mount, set())
+            if len(asked) >= MAX_ASKED:
+                asked.clear()
             if served.mount.find_lists(profile) is None and profile not in asked:
                 asked.add(profile)
                 waiting.append(served.mount.refresh(find_key(served.per, session)))
@@ -86,6 +90,8 @@ class MountViews:
         views = self._views.setdefault(registry, {})
         found = views.get(profile)
         if found is None:
+            if len(views) >= MAX_VIEWS:
+                del views[next(iter(views))]
             found = views[profile] = Registry(self._list_view(profile, registry))
         return found
 
