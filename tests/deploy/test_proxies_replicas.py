@@ -130,15 +130,21 @@ def test_a_call_whose_server_dies_is_not_made_again(balanced: Balanced, name: st
         except (OSError, http.client.HTTPException) as error:
             statuses.append(error)
 
-    calling = threading.Thread(target=call)
-    calling.start()
-    assert eventually((tmp_path / "calls").exists)
+    calls = tmp_path / "calls"
+    for _ in range(5):  # on a busy machine no server may take the connection within the proxy's second
+        statuses.clear()
+        calling = threading.Thread(target=call)
+        calling.start()
+        assert eventually(lambda: calls.exists() or bool(statuses)), "neither begun nor answered"
+        if calls.exists():
+            break
+    assert calls.exists(), statuses
     at = next(at for at, site in enumerate(balanced.replicas.sites) if is_busy(site))
     balanced.replicas.sites[at].kill()
     calling.join(PATIENCE)
     balanced.replicas.restart(at)
     assert statuses and statuses != [200], statuses
-    assert (tmp_path / "calls").read_text() == "begun\n"
+    assert calls.read_text() == "begun\n"
 
 
 def is_busy(site: Site) -> bool:
