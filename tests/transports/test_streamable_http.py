@@ -381,7 +381,7 @@ def test_hanging_up_before_anything_came_cancels_too(shared: Site) -> None:
     connection.request("POST", "/mcp", json.dumps(body), {**POSTED, **told})
     assert eventually(lambda: bool(processes_with(seconds)))
     connection.close()
-    assert eventually(lambda: not processes_with(seconds), 5)
+    assert eventually(lambda: not processes_with(seconds))
 
 
 def test_delete_of_the_session_kills_its_command(shared: Site) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.clients.raw_client import PATIENCE
 from tests.server.features.replicas.bus.conftest import shared_redis as shared_redis
 from tests.server.features.replicas.bus.pairs import run_pair as run_pair
 from toolgate.server.auth.revocation_watch import DENIED, RevocationTopic
@@ -38,7 +39,7 @@ def test_a_token_that_one_replica_denies_is_refused_at_the_other_at_once(run_pai
         await there.verify(token.token)
         denied.append(token.jti)  # as the caller stores it
         here.deny([token.jti])
-        async with asyncio.timeout(1):
+        async with asyncio.timeout(PATIENCE):
             await changes.changed.wait()
         for tokens in (here, there):
             with pytest.raises(InvalidTokenError):

@@ -241,7 +241,7 @@ def test_packing_ends_soon_after_the_gateway_is_gone(nodes: list[NodeProcess], t
         assert is_locked()
         await link.close()
         await asyncio.gather(move, return_exceptions=True)
-        async with asyncio.timeout(2.0):
+        async with asyncio.timeout(4.0):  # packing goes on for longer
             await until(lambda: not is_locked())
         assert not list(attic.glob(f"moves/{person}-*")) and files_of(nodes[0], person) == ["large"]
         (folder / "large").unlink()

@@ -74,7 +74,7 @@ def test_an_answer_at_another_replica_reaches_the_task(run_replicas: Run, tmp_pa
             began = time.perf_counter()
             assert await second.remote.send(kept.process, TaskRequest("ada", kept.id, {"name": ANSWER}))
             assert await asking == {"name": ANSWER}
-            assert time.perf_counter() - began < 1
+            assert time.perf_counter() - began < 10  # half of what it waits for
 
     run_replicas(check)
 
