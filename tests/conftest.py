@@ -38,7 +38,7 @@ SLOW = (  # the files that take 20 s or more, the slowest first: else one of the
     "watchdog/test_watchdog.py",
     "tools/browser/test_browser.py",
     "server/auth/test_pages.py",
-    "architecture/test_features.py",  # with all of its folder: TOGETHER
+    "architecture/test_features.py",
     "server/features/test_without.py",
     "server/test_hanging_parts.py",
     "transports/test_restart.py",
