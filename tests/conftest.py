@@ -241,9 +241,15 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         yield listening
 
 
+@pytest.fixture(scope="session")
+def postgres_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder for the files of a new PostgreSQL, which all have copies of."""
+    return tmp_path_factory.mktemp("postgres")
+
+
 @pytest.fixture(scope="module")  # as above
-def postgres() -> Iterator[Postgres]:
-    with running_postgres() as server:
+def postgres(postgres_files: Path) -> Iterator[Postgres]:
+    with running_postgres(postgres_files) as server:
         yield server
 
 
