@@ -349,7 +349,8 @@ def test_a_detached_process_of_a_background_task_has_its_age(here: TwoPrincipals
     root = Path(here.bash("pwd").text.strip())
     task = here.call("BackgroundBash", command="setsid -f sh -c 'echo $$ > pid; exec sleep 613' & sleep 600")
     assert eventually(lambda: (root / "pid").exists() and len((root / "pid").read_text()) > 1)
-    assert not task.is_error and _runs("613")
+    assert not task.is_error
+    assert eventually(lambda: _runs("613")), "it is written down before it begins"
     assert eventually(lambda: not _runs("613"))
     here.bash("rm pid")
 
