@@ -79,7 +79,7 @@ class ProgramOpener:
         try:
             return await workspace.open_program([config.command, *config.args], env=env, cwd=config.cwd, shows=shows)
         except ToolError as error:
-            raise MountError("COMMAND_NOT_FOUND", error.text) from None
+            raise MountError("NOT_STARTED", error.text) from None
 
 
 def create_opener(host: AppHost, config: MountConfig) -> Opener:

@@ -26,6 +26,3 @@ class RestartDelay:
         self._wait = FIRST if is_well or not self._wait else min(self._wait * 2, LONGEST)
         self._failed = now
         self._not_before = now + self._wait * random.uniform(0.75, 1.0)  # noqa: S311  # no secret
-
-    def reset(self) -> None:
-        self._wait = self._not_before = 0.0

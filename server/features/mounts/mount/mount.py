@@ -20,6 +20,7 @@ from toolgate.server.features.mounts.upstream.session import UpstreamSession
 
 DEBOUNCE = 0.25  # seconds in which further changes of a list are awaited
 CALM = 2.0  # the same for a mounted server whose lists keep changing
+MAX_DELAYS = 1_000  # principals
 MAX_REFRESHES = 32  # at once
 MAX_FRESH = 256  # kinds of clients
 CHANGES = frozenset(
@@ -66,7 +67,7 @@ class Mount:
         self._opener = opener
         self._on_change = on_change
         self._pool = SessionPool(self._open)
-        self._backoff = RestartDelay()
+        self._delays: dict[str, RestartDelay] = {}  # by principal: one who can't open it holds up no other
         self._fresh: set[ClientProfile] = set()  # whose lists were fetched since the start
         self._quiet_until = 0.0
         self._refreshes: dict[ClientProfile, asyncio.Task[None]] = {}
@@ -98,9 +99,9 @@ class Mount:
 
     async def get_session(self, key: SessionKey) -> UpstreamSession:
         """Return an open conversation. Raises MountError."""
-        if self._backoff.seconds_left and not self._pool.running:
-            why = f" ({self.state.error})" if self.state.error else ""
-            raise MountError("BACKING_OFF", f"it failed{why}, and is tried again in {self._backoff.seconds_left:.0f} s")
+        left = self._delay_of(key.principal).seconds_left
+        if left and not self._pool.has(key):
+            raise MountError("BACKING_OFF", f"it failed a moment ago, and is tried again in {left:.0f} s")
         return await self._pool.get(key)
 
     def end_principal(self, principal: str) -> None:
@@ -124,7 +125,7 @@ class Mount:
     async def restart(self) -> None:
         """End its conversations: the next request opens new ones."""
         pool, self._pool = self._pool, SessionPool(self._open)
-        self._backoff.reset()
+        self._delays.clear()
         await pool.close()
 
     async def _open(self, key: SessionKey) -> UpstreamSession:
@@ -137,17 +138,24 @@ class Mount:
         try:
             session = await self._opener.open(key, note)
         except MountError as error:
-            self._note_failure(error)
+            self._note_failure(key, error)
             raise
-        self._backoff.reset()
+        self._delays.pop(key.principal, None)
         self._set_state(MountState("running", time.time()))
         session.follow_lists()
         if key.profile not in self._fresh:
             self.refresh(key)
         return session
 
-    def _note_failure(self, error: MountError) -> None:
-        self._backoff.note_failure()
+    def _delay_of(self, principal: str) -> RestartDelay:
+        if principal not in self._delays:
+            if len(self._delays) >= MAX_DELAYS:
+                del self._delays[next(iter(self._delays))]
+            self._delays[principal] = RestartDelay()
+        return self._delays[principal]
+
+    def _note_failure(self, key: SessionKey, error: MountError) -> None:
+        self._delay_of(key.principal).note_failure()
         if self.state.error != error.sentence:
             log.warning("mount %s: %s", self.name, error.text)
         self._set_state(MountState("failed", time.time(), error.code, error.sentence))
@@ -180,8 +188,8 @@ class Mount:
                 lists = await self._fetch(key)
             except MountError as error:
                 if error.code == "LIST_FAILED":  # others were noted as they came
-                    self._note_failure(error)
-                await asyncio.sleep(max(self._backoff.seconds_left, DEBOUNCE))
+                    self._note_failure(key, error)
+                await asyncio.sleep(max(self._delay_of(key.principal).seconds_left, DEBOUNCE))
         self._quiet_until = time.monotonic() + CALM
         self._note_fresh(key.profile)
         if self.store.put(key.profile, lists):

@@ -59,6 +59,11 @@ class SessionPool:
         found = (held.session for held in self._held.values())
         return [session for session in found if session is not None and session.is_alive]
 
+    def has(self, key: SessionKey) -> bool:
+        """Return whether there is such a conversation, or one is being opened."""
+        held = self._held.get(key)
+        return held is not None and held.is_usable
+
     def find_latest(self, key: SessionKey) -> SessionKey:
         """Return the key of the principal's conversation that was used last, or `key` if there is none. A subscription
         names no client, and what is subscribed to may be known in one conversation only."""

@@ -9,7 +9,7 @@ from toolgate.tools.api.errors import ToolError
 LOOP = "LOOP"  # also in the data of the refusal of a server that finds itself on the path
 CODES = (
     LOOP,
-    "COMMAND_NOT_FOUND",
+    "NOT_STARTED",
     "SECRETS_EXPOSED",
     "STDIO_EXITED_BEFORE_INITIALIZE",
     "STDIO_EXITED",

@@ -142,13 +142,14 @@ class HttpWire:
         """Return the id of the last event, the seconds until the stream may be resumed, and 0."""
         pause = RESUME_AFTER
         try:
-            async for event in read_events(body, MAX_MESSAGE):
-                last = event.id or last
-                pause = pause if event.retry is None else min(event.retry / 1000, MAX_RETRY)
-                if event.name == "message" and event.data:
-                    self._peer.receive(event.data.encode(), flight)
-                if flight is not None and flight.is_over:
-                    break
+            async with contextlib.aclosing(read_events(body, MAX_MESSAGE)) as events:
+                async for event in events:
+                    last = event.id or last
+                    pause = pause if event.retry is None else min(event.retry / 1000, MAX_RETRY)
+                    if event.name == "message" and event.data:
+                        self._peer.receive(event.data.encode(), flight)
+                    if flight is not None and flight.is_over:
+                        break
         except EventTooLargeError:
             raise MountError("TOO_LARGE", f"it sent an event of more than {MAX_MESSAGE // 2**20} MiB") from None
         except MountError as error:

@@ -296,7 +296,7 @@ def test_of_many_mounts_the_good_ones_are_listed_soon(mounted: Callable[..., Ser
             url_mount(f"{site.base}/nothing", "empty"),
         )
         wait_listed(server, "good", "far")
-        for code in ("COMMAND_NOT_FOUND", "CONNECT_FAILED"):
+        for code in ("NOT_STARTED", "CONNECT_FAILED"):
             assert eventually(lambda code=code: code in server.log())
 
 
@@ -402,7 +402,7 @@ def test_commands_on_the_machine_see_how_mounts_are_and_restart_one(
         assert main.run(("mount", "list", *options)) == 0
         return capsys.readouterr().out
 
-    assert eventually(lambda: "COMMAND_NOT_FOUND" in list_mounts())
+    assert eventually(lambda: "NOT_STARTED" in list_mounts())
     assert "far   running" in list_mounts()
     assert "gone since 2" in list_mounts()
     assert eventually(lambda: main.run(("mount", "restart", "far", *options)) == 0)

@@ -96,7 +96,7 @@ def test_in_a_call_under_a_second(pair: Replicas, tmp_path: Path) -> None:
     job = {"name": "harmful_job", "arguments": {"file": str(tmp_path / "file")}}
     client.call("Bash", {"command": "mkdir -p here && cd here"}, at=0)
     kill_in(pair.sites[0], lambda: client.post("tools/call", job, at=0), runs.exists)
-    assert client.call("Bash", {"command": "basename $PWD"}, at=1) == "here\n"
+    assert client.call("Bash", {"command": "basename $PWD"}, at=1).startswith("here\n")  # news may follow
     assert runs.read_text() == "run\n"
 
 

@@ -28,7 +28,7 @@ def test_a_mount_that_fails_says_why(tmp_path: Path, capsys: pytest.CaptureFixtu
     )
     options = (*write_config(tmp_path, *tables), "--state", str(tmp_path / "state"))
     for name, told in (
-        ("gone", "gone: COMMAND_NOT_FOUND: "),
+        ("gone", "gone: NOT_STARTED: "),
         ("ends", "ends: STDIO_EXITED_BEFORE_INITIALIZE: it exited with code 4; its last words: the reason"),
         ("wrong", "wrong: CONFIG_UNKNOWN_KEY: "),
     ):
