@@ -70,6 +70,13 @@ class Process:
         await self.store.aclose()
 
 
+async def fire_first(process: Process, seconds: float) -> list[Firing]:
+    """Fire what is due once the end of another process is known: PostgreSQL learns of it a moment later."""
+    while not (fired := await process.at(seconds)):
+        await asyncio.sleep(0.01)
+    return fired
+
+
 def run(body: Coroutine[Any, Any, None]) -> None:
     async def bounded() -> None:
         await asyncio.wait_for(body, 20)
@@ -220,7 +227,7 @@ def test_a_living_process_keeps_its_callbacks_and_a_dead_ones_are_taken_over(tmp
             assert await process.at(10**10) == []
             child.kill()
             child.communicate(timeout=10)
-            assert await process.at(10**10) == [Firing("a", "its session", 0, "from the child", 4)]
+            assert await fire_first(process, 10**10) == [Firing("a", "its session", 0, "from the child", 4)]
             assert len(await process.at(10**10 + 1)) == 1  # and it stays taken over
 
     run(body())
@@ -237,7 +244,7 @@ def test_a_process_that_ends_leaves_its_callbacks_to_others(tmp_path: Path) -> N
         assert (child.returncode, child.stdout) == (0, b"set\n")
         assert not any(tmp_path.glob("processes/*"))
         async with Process(tmp_path) as process:
-            assert len(await process.at(10**10)) == 1
+            assert len(await fire_first(process, 10**10)) == 1
 
     run(body())
 
@@ -248,7 +255,10 @@ def test_of_many_that_could_take_one_over_only_one_fires_it(tmp_path: Path) -> N
             for _ in range(8):
                 await dead.callbacks().set("look", 10, -1)
         async with Process(tmp_path) as one, Process(tmp_path) as two, Process(tmp_path) as three:
-            fired = await asyncio.gather(one.at(10), two.at(10), three.at(10))
+            fired: list[list[Firing]] = [[], [], []]
+            while sum(map(len, fired)) < 8:
+                for each, new in zip(fired, await asyncio.gather(one.at(10), two.at(10), three.at(10)), strict=True):
+                    each += new
             assert sorted(firing.slot for each in fired for firing in each) == list(range(8))
             again = await asyncio.gather(one.at(20), two.at(20), three.at(20))
             assert [len(each) for each in again] == [len(each) for each in fired]
@@ -263,7 +273,7 @@ def test_many_that_are_due_at_once_fire_in_pieces(tmp_path: Path) -> None:
                 for _ in range(8):
                     await dead.callbacks(f"person-{person}").set("look", 10, 1)
         async with Process(tmp_path) as process:
-            first = await process.at(10)
+            first = await fire_first(process, 10)
             assert await process.clock.fire_due() == 0
             fired = {(firing.principal, firing.slot) for firing in (*first, *process.fired)}
             assert (len(first), len(fired)) == (100, 120)
@@ -278,7 +288,7 @@ def test_a_process_takes_over_only_for_those_it_serves(tmp_path: Path) -> None:
             await dead.callbacks("a").set("a's", 10, 1)
             await dead.callbacks("b").set("b's", 10, 1)
         async with Process(tmp_path, lambda principal: principal == "b") as process:
-            assert [firing.message for firing in await process.at(10)] == ["b's"]
+            assert [firing.message for firing in await fire_first(process, 10)] == ["b's"]
             await process.at(20)
             assert process.store.has_flag(flags.CALLBACKS, "")
 

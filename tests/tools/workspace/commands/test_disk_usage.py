@@ -101,7 +101,7 @@ def test_a_machine_without_a_free_descriptor_does_not_end_the_measuring(tmp_path
 def test_a_program_that_waits_is_measured_seldom_and_soon_when_something_begins(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, value in (("FIRST", 0.01), ("SLOWER", 10**6), ("QUIET_MOST", 600.0)):
+    for name, value in (("FIRST", 0.01), ("SLOWER", 10**6), ("QUIET_MOST", 600.0), ("SHARE", 0)):
         monkeypatch.setattr(disk_usage, name, value)
     runner, measured = CommandRunner(), 0
 
