@@ -70,12 +70,12 @@ async def grown_tree(root: Path) -> list[int]:
 
 def test_a_timeout_ends_the_whole_tree_daemons_included(tmp_path: Path) -> None:
     async def body(me: Caller) -> None:
-        call = asyncio.ensure_future(me.bash(f"echo begun; {TREE}", timeout=1000))
+        call = asyncio.ensure_future(me.bash(f"echo begun; {TREE}", timeout=5000))
         pids = await grown_tree(me.workspace.root)
         output = await call
         assert not any(alive(pid) for pid in pids)
         assert output.is_error
-        assert text_of(output).startswith("begun\ntimed out after 1000 ms; for what takes longer use a larger timeout")
+        assert text_of(output).startswith("begun\ntimed out after 5000 ms; for what takes longer use a larger timeout")
         assert output.structured["timed_out"] and output.structured["exit_code"] is None
         assert output.structured["task_id"] is None
         assert (await me.call("ListBgTasks")).structured == {"tasks": []}
