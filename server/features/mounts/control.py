@@ -1,7 +1,9 @@
 """Tell commands on this machine how the mounts of a running server are, and take their wishes, by files in the state.
 
-cache/mounts/status/PID     what one server says of its mounts
-cache/mounts/restart/NAME   touched by whoever wants a mount restarted
+    cache/mounts/status/PID     what one server says of its mounts
+    cache/mounts/restart/NAME   touched by whoever wants a mount restarted
+
+A server begins them, and removes what it says of itself at its end.
 """
 
 import contextlib

@@ -37,8 +37,6 @@ class MountLists(msgspec.Struct, frozen=True):
     resources: Items = []
     templates: Items = []
     instructions: str = ""
-    capabilities: dict[str, Any] = {}
-    server: dict[str, Any] = {}
     revision: str = ""
 
 
@@ -60,8 +58,6 @@ async def fetch_lists(session: UpstreamSession) -> MountLists:
         resources=found["resources"],
         templates=found["resourceTemplates"],
         instructions=info.instructions,
-        capabilities=info.capabilities,
-        server=info.server,
         revision=info.revision,
     )
 
@@ -117,10 +113,6 @@ class ListStore:
             part.replace(self._file)
         except OSError as error:
             log.warning("the lists of a mount can't be kept in %s: %s", self._file, error)
-
-    def remove(self) -> None:
-        """Remove the file. Blocks."""
-        self._file.unlink(missing_ok=True)
 
 
 def _digest(config: MountConfig) -> str:

@@ -1,4 +1,4 @@
-"""One mounted server: its lists, how it is, and one request from its start to its end."""
+"""Hold one mounted server: its lists, how it is, and its conversations."""
 
 import asyncio
 import contextlib
@@ -77,11 +77,6 @@ class Mount:
     @property
     def name(self) -> str:
         return self.config.name
-
-    @property
-    def running(self) -> list[UpstreamSession]:
-        """The open conversations."""
-        return self._pool.running
 
     def find_lists(self, profile: ClientProfile) -> MountLists | None:
         """Return what clients of this profile are shown, or None if it is not known yet."""

@@ -3,7 +3,8 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 import msgspec
 
@@ -47,7 +48,7 @@ class HeldSession:
 class SessionPool:
     """The conversations by their keys. `open_session(key)` opens one."""
 
-    def __init__(self, open_session: Callable[[SessionKey], Awaitable[UpstreamSession]]) -> None:
+    def __init__(self, open_session: Callable[[SessionKey], Coroutine[Any, Any, UpstreamSession]]) -> None:
         self._open = open_session
         self._held: dict[SessionKey, HeldSession] = {}
         self._endings: set[asyncio.Task[None]] = set()
@@ -97,15 +98,12 @@ class SessionPool:
 
     def _start(self, key: SessionKey) -> HeldSession:
         self._make_room(key.principal)
-        opening = asyncio.get_running_loop().create_task(self._open_shielded(key))
+        opening = asyncio.get_running_loop().create_task(self._open(key))
         opening.add_done_callback(_retrieve)
         held = self._held[key] = HeldSession(opening)
         if self._sweeping is None or self._sweeping.done():
             self._sweeping = asyncio.get_running_loop().create_task(self._sweep())
         return held
-
-    async def _open_shielded(self, key: SessionKey) -> UpstreamSession:
-        return await self._open(key)
 
     def _make_room(self, principal: str) -> None:
         own = [(held.used, key) for key, held in self._held.items() if key.principal == principal]

@@ -76,9 +76,7 @@ class RequestForwarder:
 
     def watch(self, uri: str, context: Context) -> AsyncIterator[object]:
         """Yield at each change of a resource."""
-        caller = context.caller
-        key = create_key(self._per, context.principal, caller.capabilities, caller.session, caller.scopes)
-        return self._mount.watches.watch(key, uri)
+        return self._mount.watches.watch(self._find_key(context), uri)
 
     def close(self) -> None:
         """Give up what waits for its client."""
@@ -104,9 +102,12 @@ class RequestForwarder:
                 raise MountError("QUESTION_EXPIRED", "what asked this question is over: make the call again")
             return await self._follow_or_park(await _start(session, method, params, context), context, id)
 
+        return await self._repeat(self._find_key(context), send, is_repeatable)
+
+    def _find_key(self, context: Context) -> SessionKey:
+        """Return the key of the conversation for a caller."""
         caller = context.caller
-        key = create_key(self._per, context.principal, caller.capabilities, caller.session, caller.scopes)
-        return await self._repeat(key, send, is_repeatable)
+        return create_key(self._per, context.principal, caller.capabilities, caller.session, caller.scopes)
 
     async def _repeat(
         self, key: SessionKey, send: Callable[[UpstreamSession], Awaitable[Result]], is_repeatable: bool
@@ -133,8 +134,13 @@ class RequestForwarder:
         for number in range(MAX_ROUNDS):
 
             async def send(given: Mapping[str, Any] = given) -> Result:
-                request = await _start(session, method, {**params, **given}, context)
-                return await self._follow_or_cancel(request, context)
+                try:
+                    request = await _start(session, method, {**params, **given}, context)
+                    return await self._follow_or_cancel(request, context)
+                except MountError as error:
+                    if not given:
+                        raise
+                    raise _create_interruption(error) from None
 
             result = await (context.once(f"mounted-{number}", send) if context.knows("stateless") else send())
             if _read(result, "resultType") != "input_required":
@@ -249,10 +255,16 @@ async def _have_answered(request: ForwardedRequest, question: Question, context:
         answers = await context.ask({key: {"method": question.method, "params": question.params}})
     except CannotAskError as error:
         request.question = None
-        await peer.refuse(question.id, FAILED, error.text)
-    else:
-        request.question = None
+        try:
+            await peer.refuse(question.id, FAILED, error.text)
+        except MountError as fault:
+            raise _create_interruption(fault) from None
+        return
+    request.question = None
+    try:
         await peer.answer(question, answers[key])
+    except MountError as error:
+        raise _create_interruption(error) from None
 
 
 async def _pass_on(notice: MountNotice, context: Context) -> None:
@@ -266,6 +278,11 @@ async def _pass_on(notice: MountNotice, context: Context) -> None:
     with contextlib.suppress(ValueError):  # a level that is none
         logger = params.get("logger")
         await context.log(str(params.get("level")), params.get("data"), logger if isinstance(logger, str) else None)
+
+
+def _create_interruption(error: MountError) -> MountError:
+    """Return the error for a call that has begun: whatever happened to this message, it may have run."""
+    return MountError("CONNECTION_LOST", error.sentence) if error.code in NEVER_RAN else error
 
 
 def _end_parked(request: ForwardedRequest) -> None:

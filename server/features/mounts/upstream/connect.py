@@ -37,7 +37,7 @@ async def _talk_to_program(
     mount: MountConfig, start: StartProgram, capabilities: Mapping[str, Any], on_notice: OnNotice, protocol: Any
 ) -> UpstreamSession:
     peer = UpstreamPeer(on_notice)
-    peer.wire = ProgramWire(await start(), peer)
+    peer.wire = ProgramWire(await start(), peer, [*mount.env.values(), *mount.args])
     try:
         return await shake_hands(peer, protocol, capabilities, OPEN_TIMEOUT)
     except MountError as error:

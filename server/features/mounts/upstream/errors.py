@@ -1,5 +1,6 @@
 """Name what can go wrong with a mounted server: a code, which docs/gateway.md explains, and a sentence."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -33,6 +34,9 @@ CODES = (
 )
 
 
+MIN_SECRET = 6  # characters; shorter values are words, and no keys
+
+
 class MountError(ToolError):
     """A mounted server failed. `code` is one of CODES; `sentence` says what happened and what helps."""
 
@@ -46,6 +50,14 @@ class MountError(ToolError):
     def fault(self) -> "UpstreamFault":
         """What can be kept of the error: its traceback holds the arguments of a call."""
         return UpstreamFault(self.code, self.sentence)
+
+
+def hide_secrets(text: str, secrets: Iterable[str]) -> str:
+    """Return a mounted server's own words without the values that the operator gave it: they go to clients and logs."""
+    for secret in sorted(secrets, key=len, reverse=True):
+        if len(secret) >= MIN_SECRET:
+            text = text.replace(secret, "…")
+    return text
 
 
 class UpstreamFault(msgspec.Struct, frozen=True):

@@ -17,7 +17,6 @@ from toolgate.server.features.mounts.upstream.errors import LOOP, MountError, Up
 from toolgate.server.features.mounts.upstream.messages import MAX_SHOWN, Members
 from toolgate.server.features.mounts.upstream.peer import UpstreamPeer
 from toolgate.server.features.mounts.upstream.session import UpstreamInfo, UpstreamSession
-from toolgate.server.protocol.request_meta import SERVER
 from toolgate.server.protocol.revisions import NEWEST_WITH_SESSION, STATELESS, WITH_SESSION
 
 NEWEST = next(iter(STATELESS))
@@ -122,12 +121,9 @@ def _is_loop(error: UpstreamRefusedError) -> bool:
 
 def _read_info(told: Members, revision: str, *, is_modern: bool) -> UpstreamInfo:
     instructions = messages.read_value(told.get("instructions", msgspec.UNSET))
-    meta = messages.read_object(told.get("_meta", msgspec.UNSET))
-    server = messages.read_object(told.get("serverInfo", msgspec.UNSET)) or meta.get(SERVER)
     return UpstreamInfo(
         revision=revision,
         is_modern=is_modern,
         capabilities=messages.read_object(told.get("capabilities", msgspec.UNSET)),
-        server=server if isinstance(server, dict) else {},
         instructions=instructions[:MAX_INSTRUCTIONS] if isinstance(instructions, str) else "",
     )

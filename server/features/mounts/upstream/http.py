@@ -77,8 +77,9 @@ class HttpWire:
         except MountError as error:
             fault = error.fault
         finally:
-            if not flight.is_over:
-                self._peer.fail(fault, None if fault.code == "SESSION_EXPIRED" else flight)
+            self._peer.fail(fault, flight)
+            if fault.code == "SESSION_EXPIRED":  # this request did not run, and others may have
+                self._peer.fail(UpstreamFault("CONNECTION_LOST", fault.sentence))
 
     async def _post(self, message: bytes, flight: Flight | None, headers: Mapping[str, str]) -> None:
         sent = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}

@@ -2,11 +2,11 @@
 
 import contextlib
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Mapping
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from toolgate.server.features.mounts.upstream.errors import MountError
+from toolgate.server.features.mounts.upstream.errors import MountError, hide_secrets
 
 if TYPE_CHECKING:
     import httpcore
@@ -17,13 +17,15 @@ MAX_IDLE = 16
 IDLE = 30.0  # seconds; servers close idle connections after about as long
 CONNECT_TIMEOUT = 10.0
 WRITE_TIMEOUT = 30.0
-MAX_TITLE = 100
+MAX_TITLE = 100  # characters
+MAX_READ = 16_384  # bytes of a body that is described: a secret is whole in them
 
 
 class HttpAnswer:
     """The head of a response, and its `body` as it comes."""
 
-    def __init__(self, inner: "httpcore.Response") -> None:
+    def __init__(self, inner: "httpcore.Response", secrets: Collection[str]) -> None:
+        self._secrets = secrets
         self.status = inner.status
         self.headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in inner.headers}
         self.body: AsyncIterator[bytes] = aiter(inner.aiter_stream())
@@ -42,13 +44,17 @@ class HttpAnswer:
         return bytes(content)
 
     def describe(self, body: bytes) -> str:
-        """Return what the body is, in words."""
+        """Return what the body is, in words, without the operator's headers."""
         if "html" in self._kind:
             title = re.search(rb"<title[^<>]*>([^<]{1,%d})" % MAX_TITLE, body, re.IGNORECASE)
-            named = f' with the title "{" ".join(title[1].decode(errors="replace").split())}"' if title else ""
-            return f"a web page{named}"
-        text = " ".join(body[: 4 * MAX_TITLE].decode(errors="replace").split())[: 2 * MAX_TITLE]
+            shown = self._shorten(title[1]) if title else ""
+            return f'a web page with the title "{shown}"' if shown else "a web page"
+        text = self._shorten(body[:MAX_READ])
         return f"{text!r}" if text else "an empty body"
+
+    def _shorten(self, words: bytes) -> str:
+        said = hide_secrets(words.decode(errors="replace"), self._secrets)
+        return " ".join(said.split())[: 2 * MAX_TITLE]
 
 
 class HttpClient:
@@ -66,6 +72,7 @@ class HttpClient:
             port=parts.port,
             target=(parts.path or "/") + (f"?{parts.query}" if parts.query else ""),
         )
+        self._secrets = [word for value in headers.values() for word in (value, *value.split())]
         self._headers = {"Host": parts.netloc, "User-Agent": "toolgate", **headers}
         context = make_tls_context() if parts.scheme == "https" else None
         self._pool = httpcore.AsyncConnectionPool(
@@ -87,7 +94,7 @@ class HttpClient:
             async with (self._streams if method == "GET" else self._pool).stream(
                 method, self._target, headers=list(sent.items()), content=body or None, extensions=extensions
             ) as response:
-                yield HttpAnswer(response)
+                yield HttpAnswer(response, self._secrets)
         except (httpcore.ConnectError, httpcore.ConnectTimeout, httpcore.PoolTimeout) as error:
             raise MountError("CONNECT_FAILED", f"no connection to it: {describe_error(error)}") from None
         except (httpcore.NetworkError, httpcore.ProtocolError, httpcore.TimeoutException):

@@ -20,7 +20,7 @@ METHOD_NOT_FOUND = -32601
 CANCELLED = "notifications/cancelled"
 PROGRESS = "notifications/progress"
 LOG = "notifications/message"
-MAX_NOTICES = 256  # of one request that wait: a flood costs no more
+MAX_NOTICES = 256  # and questions of one request that wait: a flood costs no more
 MAX_RUBBISH = 1_000  # messages that can't be read, of one conversation: it is ended then
 
 log = logging.getLogger("toolgate.mounts")
@@ -88,7 +88,6 @@ class UpstreamPeer:
         self._on_notice = on_notice
         self._last_id = 0
         self._flights: dict[int, Flight] = {}
-        self._asked: dict[bytes, Flight] = {}  # by the id of the mount's request
         self._replies: set[asyncio.Task[None]] = set()
 
     @property
@@ -145,13 +144,11 @@ class UpstreamPeer:
     async def answer(self, question: Question, result: Any) -> None:
         """Answer a question of the mounted server. Raises MountError."""
         assert self.wire is not None
-        self._asked.pop(msgspec.json.encode(question.id), None)
         await self.wire.send(messages.encode_answer(question.id, result))
 
     async def refuse(self, id: Any, code: int, text: str) -> None:
         """Answer a request of the mounted server with an error."""
         if self.wire is not None and self.failure is None:
-            self._asked.pop(msgspec.json.encode(id), None)
             await self.wire.send(messages.encode_refusal(id, code, text))
 
     def cancel(self, flight: Flight, reason: str) -> None:
@@ -188,7 +185,7 @@ class UpstreamPeer:
                 flight.end(fault)
             return
         self.failure = self.failure or fault
-        flights, self._flights, self._asked = list(self._flights.values()), {}, {}
+        flights, self._flights = list(self._flights.values()), {}
         for each in flights:
             each.end(self.failure)
 
@@ -219,11 +216,10 @@ class UpstreamPeer:
             self._reply(messages.encode_answer(message.id, {}))
             return
         asked = flight if flight is not None and method in flight.can_ask else self._find_asked(method)
-        if asked is None or asked.is_over:
+        if asked is None or asked.is_over or asked.events.qsize() >= MAX_NOTICES:
             why = "no client that declared this has a call under way"
             self._reply(messages.encode_refusal(message.id, METHOD_NOT_FOUND, f"{method}: {why}"))
             return
-        self._asked[msgspec.json.encode(message.id)] = asked
         asked.events.put_nowait(Question(message.id, method, messages.read_object(message.params)))
 
     def _find_asked(self, method: str) -> Flight | None:

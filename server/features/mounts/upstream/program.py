@@ -2,9 +2,9 @@
 
 import asyncio
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
-from toolgate.server.features.mounts.upstream.errors import MountError, UpstreamFault
+from toolgate.server.features.mounts.upstream.errors import MountError, UpstreamFault, hide_secrets
 from toolgate.server.features.mounts.upstream.messages import MAX_MESSAGE
 from toolgate.server.features.mounts.upstream.peer import Flight, UpstreamPeer
 from toolgate.tools.api.errors import ToolError
@@ -17,10 +17,11 @@ BLANK = b" \t\r"
 
 
 class ProgramWire:
-    """The pipes of one program."""
+    """The pipes of one program. `secrets` are not repeated of its last words."""
 
-    def __init__(self, program: ProgramStream, peer: UpstreamPeer) -> None:
+    def __init__(self, program: ProgramStream, peer: UpstreamPeer, secrets: Collection[str]) -> None:
         self._program = program
+        self._secrets = secrets
         self._peer = peer
         self._is_closed = False
         self._writing = asyncio.Lock()
@@ -76,7 +77,7 @@ class ProgramWire:
                 end = await self._program.wait()
         except TimeoutError:
             return UpstreamFault("STDIO_CLOSED", "it has closed its output and goes on running")
-        said = (await self._program.stderr_tail()).strip()[-MAX_SAID:]
+        said = hide_secrets((await self._program.stderr_tail()).strip(), self._secrets)[-MAX_SAID:]
         why = [*([end.reason] if end.reason else []), *end.hits]
         told = [f"it exited with code {end.exit_code}", *why, *([f"its last words: {said}"] if said else [])]
         return UpstreamFault("STDIO_EXITED", "; ".join(told))

@@ -32,7 +32,6 @@ class UpstreamInfo(msgspec.Struct, frozen=True):
     revision: str
     is_modern: bool
     capabilities: dict[str, Any]
-    server: dict[str, Any]
     instructions: str
 
 

@@ -180,7 +180,7 @@ class FarServer:
                     tell({"jsonrpc": "2.0", "method": "notifications/resources/updated", "params": {"uri": uri}})
                 return _text(",".join(self.subscribed))
             case "exit":
-                print("the last words", file=sys.stderr, flush=True)
+                print("the last words", os.environ.get("KEY", ""), file=sys.stderr, flush=True)
                 os._exit(3)
             case "rubbish":
                 sys.stdout.write("a banner\n{not json}\n\n")

@@ -234,6 +234,44 @@ def test_a_program_has_its_own_environment_and_little_else(mounted: Callable[...
     assert not {"OTHER", "FAR_KEY", "TOOLGATE_STATE"} & set(found)
 
 
+def test_no_variable_is_repeated_of_the_last_words_of_a_program(mounted: Callable[..., Server]) -> None:
+    server = mounted(command_mount("legacy", "far", 'env = { KEY = "the-key-of-far" }'))
+    wait_listed(server)
+    assert "its last words: the last words …; the call may have run" in server.error("far__exit")
+    assert "the-key-of-far" not in server.log()
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+def test_a_call_is_not_sent_again_where_the_answer_to_its_question_is_refused(
+    mounted: Callable[..., Server], tmp_path: Path, era: str
+) -> None:
+    with far_site(tmp_path, era) as site:
+
+        def forget_and_answer(method: str, params: dict[str, Any]) -> Any:
+            site.ask("/forget")
+            return answer(method, params)
+
+        server = mounted(url_mount(site.url), answer=forget_and_answer)
+        wait_listed(server)
+        if era == "modern":  # it has no sessions to forget
+            assert server.text("far__ask")
+            return
+        assert server.error("far__ask").startswith("MAY_HAVE_RUN: ")
+        assert server.text("far__count") == "1"  # in the new session: the question was not asked again
+
+
+def test_other_calls_of_a_forgotten_session_may_have_run(mounted: Callable[..., Server], tmp_path: Path) -> None:
+    with far_site(tmp_path, "legacy") as site:
+        server = mounted(url_mount(site.url))
+        wait_listed(server)
+        slow = server.begin("tools/call", {"name": "far__slow", "arguments": {}})
+        assert server.text("far__count") == "2"  # the slow one began before
+        site.ask("/forget")
+        assert server.text("far__count") == "1"  # taken up in a new session
+        said = server.result(slow)
+        assert said["isError"] and said["content"][0]["text"].startswith("MAY_HAVE_RUN: ")
+
+
 def test_nothing_of_a_mount_lives_when_the_server_ends(mounted: Callable[..., Server]) -> None:
     server = mounted(command_mount("legacy"))
     wait_listed(server)

@@ -14,7 +14,7 @@ from toolgate.server.features.mounts.upstream.errors import MountError
 from toolgate.server.features.mounts.upstream.peer import Flight, UpstreamPeer
 from toolgate.server.features.mounts.upstream.session import UpstreamInfo, UpstreamSession
 
-INFO = UpstreamInfo("2025-11-25", False, {}, {}, "")
+INFO = UpstreamInfo("2025-11-25", False, {}, "")
 
 
 class Sessions:
