@@ -131,10 +131,13 @@ class HttpWire:
             await asyncio.sleep(pause)
             before = last
             headers = self._headers({"Accept": "text/event-stream", "Last-Event-ID": last})
-            async with self._client.open("GET", headers, b"") as again:
-                if again.status != 200 or not again.is_stream:
-                    return
-                last, pause, _ = await self._take_events(again.body, flight, last)
+            try:
+                async with self._client.open("GET", headers, b"") as again:
+                    if again.status != 200 or not again.is_stream:
+                        return
+                    last, pause, _ = await self._take_events(again.body, flight, last)
+            except MountError as error:  # whatever it is, the request was sent
+                raise MountError("CONNECTION_LOST", error.sentence) from None
             resumes = resumes + 1 if last == before else 0
 
     async def _take_events(

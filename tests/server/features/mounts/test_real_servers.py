@@ -2,6 +2,7 @@
 field, but for the names."""
 
 import json
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -138,8 +139,9 @@ def _is_far(item: dict[str, Any], own: str) -> bool:
 
 
 def _normal(result: Any) -> str:
-    """Return a result as text, without what names its server."""
+    """Return a result as text, without what names its server and without the time of day."""
     if isinstance(result, dict) and SERVER in result.get("_meta", {}):
         meta = {name: value for name, value in result["_meta"].items() if name != SERVER}
         result = {**result, "_meta": meta} if meta else {name: result[name] for name in result if name != "_meta"}
-    return json.dumps(result).replace(".jsonl.2", ".jsonl")
+    text = json.dumps(result).replace(".jsonl.2", ".jsonl")
+    return re.sub(r"\d+:\d\d:\d\d [AP]M", "now", text)
