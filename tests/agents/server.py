@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import socket
 import subprocess
 import urllib.request
 from collections.abc import Iterator, Sequence
@@ -16,6 +15,7 @@ from tests.servers.balancer import balanced
 from tests.servers.forked_command import COMMAND
 from tests.servers.postgres import running_postgres
 from tests.servers.redis_server import redis_server
+from tests.servers.reserved_port import kept_port
 
 REPLICAS = 3
 
@@ -39,8 +39,7 @@ class HttpServer:
     """One server."""
 
     def __init__(self, scene: Scene, options: Sequence[str]) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port = free.getsockname()[1]
+        self.port = kept_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self._words = [COMMAND, "-t", "--port", str(self.port), *options]
         self._work = scene.work

@@ -13,10 +13,11 @@ import pytest
 
 from tests.clients.raw_http_client import Site, site
 from tests.deploy.proxied_server import Front
-from tests.deploy.proxies import Proxy, caddy, changed, nginx, ports, running
+from tests.deploy.proxies import Proxy, caddy, changed, nginx, running
 from tests.interop.official_clients import Negotiation
 from tests.interop.sign_in_server import SignInServer, certified
 from tests.interop.test_oauth_python_sdk import StoredTokens, connected, text
+from tests.servers.reserved_port import kept_ports
 
 QUIET = 4  # seconds of silence that the impatient nginx allows: enough for a busy machine to start an answer
 BRISK = (sys.executable, str(Path(__file__).with_name("frequent_pings.py")))
@@ -58,7 +59,7 @@ class Served:
 def behind_proxies(folder: Path) -> Iterator[Served]:
     authority = folder / "authority.pem"
     certificate = certified(authority)
-    at_caddy, at_nginx, at_prefix, at_plain, at_impatient, *others = ports(8)
+    at_caddy, at_nginx, at_prefix, at_plain, at_impatient, *others = kept_ports(8)
     urls = {
         "caddy": f"https://localhost:{at_caddy}",
         "nginx": f"https://localhost:{at_nginx}",

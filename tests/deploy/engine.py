@@ -7,7 +7,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import stat
 import subprocess
 import sys
@@ -21,6 +20,7 @@ import pyseccomp
 
 from tests.clients.raw_client import PATIENCE, ROOT, children, eventually
 from tests.deploy.image import Image
+from tests.servers.reserved_port import kept_port
 
 RUNTIME = Path(__file__).with_name("runtime.py")
 ACTIONS = {"SCMP_ACT_ALLOW": pyseccomp.ALLOW}
@@ -63,8 +63,7 @@ class Container:
         if not self.data.exists():
             self.data.mkdir()
             os.chown(self.data, image.uid, image.uid)
-        with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as free:
-            self.port = free.getsockname()[1]
+        self.port = kept_port()
         self.url = f"http://127.0.0.1:{self.port}"
         own = {"HOME": image.workdir, "TOOLGATE_PORT": str(self.port), "TOOLGATE_PUBLIC_URL": self.url}
         self.environment = {**image.environment, **own, **(environment or {})}

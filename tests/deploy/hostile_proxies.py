@@ -11,7 +11,8 @@ from pathlib import Path
 
 import yaml
 
-from tests.deploy.proxies import DEPLOY, Proxy, changed, etc, ports, program, told_caddy, worded, words
+from tests.deploy.proxies import DEPLOY, Proxy, changed, etc, program, told_caddy, worded, words
+from tests.servers.reserved_port import kept_ports
 
 SECRET = "a-secret-of-the-proxy-0123456789"
 CADDY_LOGIN = {
@@ -66,7 +67,7 @@ def _debian_caddy() -> str:
 
 
 def _caddy(command: str, changes: Mapping[str, str], folder: Path, upstream: int, certificate: Path) -> Proxy:
-    https, plain = ports(2)
+    https, plain = kept_ports(2)
     folder.mkdir()
     text = (DEPLOY / "caddy" / "Caddyfile").read_text()
     (folder / "Caddyfile").write_text(changed(text, {**CADDY_LOGIN, **changes}))
@@ -76,7 +77,7 @@ def _caddy(command: str, changes: Mapping[str, str], folder: Path, upstream: int
 
 def nginx(changes: Mapping[str, str], more: str = "") -> Make:
     def make(folder: Path, upstream: int, certificate: Path) -> Proxy:
-        listening = https, plain = (*ports(2),)
+        listening = https, plain = (*kept_ports(2),)
         etc(folder)
         own = words("toolgate.conf", upstream, listening, certificate)
         text = changed((DEPLOY / "nginx" / "toolgate.conf").read_text(), own)
@@ -90,7 +91,7 @@ def nginx(changes: Mapping[str, str], more: str = "") -> Make:
 
 def haproxy(folder: Path, upstream: int, certificate: Path) -> Proxy:
     """HAProxy, for which there is no recipe, with the least that a person writes. It sends trailers on."""
-    (https,) = ports(1)
+    (https,) = kept_ports(1)
     folder.mkdir()
     told = {"https": https, "certificate": certificate, "upstream": upstream, "secret": SECRET}
     (folder / "haproxy.cfg").write_text(HAPROXY.format(**told))
@@ -100,7 +101,7 @@ def haproxy(folder: Path, upstream: int, certificate: Path) -> Proxy:
 
 def traefik(changes: Mapping[str, str]) -> Make:
     def make(folder: Path, upstream: int, certificate: Path) -> Proxy:
-        (https,) = ports(1)
+        (https,) = kept_ports(1)
         folder.mkdir()
         text = (DEPLOY / "traefik" / "toolgate.yaml").read_text()
         own = {"tools.example.com": "localhost", "http://toolgate:8080": f"http://127.0.0.1:{upstream}"}

@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import random
 import shutil
 import signal
 import socket
@@ -13,16 +12,6 @@ from pathlib import Path
 from tests.clients.raw_client import PATIENCE, ROOT, eventually
 
 DEPLOY = ROOT / "deploy"
-
-
-def ports(count: int) -> list[int]:
-    """Return different free ports below the system's dynamic range."""
-    found: list[int] = []
-    while len(found) < count:
-        port = random.randrange(15_000, 32_000)
-        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
-            found += [port] if port not in found else []
-    return found
 
 
 class Proxy:

@@ -2,9 +2,7 @@
 
 No other service of the machine starts with it, and it has the machine's network."""
 
-import contextlib
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -49,12 +47,6 @@ pivot_root . run/old
 umount -l run/old
 exec env -i container=tests PATH=/usr/local/bin:/usr/bin:/usr/sbin {systemd} --system --unit=both.target
 """
-
-
-def find_free_port() -> int:
-    with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as free:
-        port: int = free.getsockname()[1]
-    return port
 
 
 def boot(folder: Path, port: int, options: str, script: str, drop_ins: Mapping[str, str]) -> tuple[str, list[str]]:

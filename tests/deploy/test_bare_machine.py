@@ -1,11 +1,11 @@
 """`make` on a machine that has only Python, for root and for a user without rights."""
 
-import socket
 import subprocess
 
 import pytest
 
 from tests.clients.raw_client import ROOT
+from tests.servers.reserved_port import kept_port
 
 WITHIN = 400  # seconds: some sixty packages may have to be downloaded
 UNCOMPILED = """\
@@ -26,8 +26,7 @@ def bare(*words: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.soak  # 27 s of processor time; .ci/run has it
 def test_root_needs_python_and_nothing_else() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:  # the network there is this machine's
-        port = free.getsockname()[1]
+    port = kept_port()  # the network there is this machine's
     serve = f".venv/bin/toolgate -t --auth none --port {port} & server=$!; .venv/bin/toolgate call Bash command=pwd"
     ready = f"until .venv/bin/toolgate health --port {port}; do kill -0 $server || exit; done"
     call = f".venv/bin/toolgate call Bash command=pwd --url http://127.0.0.1:{port}/mcp"

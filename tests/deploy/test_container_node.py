@@ -16,10 +16,10 @@ from tests.deploy.engine import Container, Root, container, engine_filter
 from tests.deploy.test_container import IMAGE, PROFILE, called
 from tests.deploy.test_kubernetes_nodes import build_gateway, build_node
 from tests.server.features.nodes.tls.certificates import (
-    find_free_port,
     write_gateway_certificate,
     write_node_certificate,
 )
+from tests.servers.reserved_port import kept_port
 
 COMPOSE = yaml.safe_load((ROOT / "deploy" / "compose.node.yaml").read_text())["services"]
 SOCKET = "/run/toolgate-node"
@@ -80,7 +80,7 @@ def test_a_person_works_in_a_pod_of_their_own(root: Root, tmp_path: Path) -> Non
     """As deploy/agent-sandbox runs it, without its runtime class."""
     [pod] = build_node("agent-sandbox")["spec"]["containers"]
     [gateway_pod] = build_gateway("agent-sandbox")["spec"]["template"]["spec"]["containers"]
-    port, secret = find_free_port("127.0.0.1"), tmp_path / "secret"
+    port, secret = kept_port("127.0.0.1"), tmp_path / "secret"
     secret.mkdir()
     write_node_certificate(secret, "localhost").chmod(0o400)
     gateways = write_gateway_certificate(secret)

@@ -17,10 +17,11 @@ import pytest
 
 from tests.clients.raw_client import PATIENCE, ROOT, eventually
 from tests.deploy.proxied_server import Front
-from tests.deploy.proxies import Proxy, etc, is_open, ports, running, told_caddy, worded, words
+from tests.deploy.proxies import Proxy, etc, is_open, running, told_caddy, worded, words
 from tests.interop.official_clients import THIRTEEN, Negotiation
 from tests.interop.sign_in_server import SignInServer, certified
 from tests.interop.test_oauth_python_sdk import StoredTokens, connected, text
+from tests.servers.reserved_port import kept_ports
 
 DOCS = (ROOT / "docs" / "proxies.md").read_text()
 PASSWORD = "a long enough password"
@@ -95,7 +96,7 @@ def test_from_nothing_to_a_client_calling_bash_through_caddy(tmp_path: Path, mon
     authority = tmp_path / "authority.pem"
     certificate = certified(authority)
     monkeypatch.setenv("SSL_CERT_FILE", str(authority))
-    upstream, https, plain = ports(3)
+    upstream, https, plain = kept_ports(3)
     url = f"https://localhost:{https}"
     own = {**told_caddy(tmp_path, upstream, (https, plain), certificate), "SSL_CERT_FILE": str(authority)}
     del own["TOOLGATE_DOMAIN"], own["TOOLGATE_UPSTREAM"]
@@ -133,7 +134,7 @@ def test_from_nothing_to_a_client_calling_bash_under_a_path_through_nginx(
     authority = tmp_path / "authority.pem"
     certificate = certified(authority)
     monkeypatch.setenv("SSL_CERT_FILE", str(authority))
-    upstream, https, plain, other = ports(4)
+    upstream, https, plain, other = kept_ports(4)
     url = f"https://localhost:{https}/tools"
     nginx = tmp_path / "nginx"
     etc(nginx)

@@ -19,13 +19,14 @@ import pytest
 from tests.clients.raw_client import PATIENCE, eventually
 from tests.clients.raw_http_client import Site
 from tests.clients.surviving_client import META
-from tests.deploy.proxies import DEPLOY, Proxy, changed, etc, ports, running, told_caddy, worded, words
+from tests.deploy.proxies import DEPLOY, Proxy, changed, etc, running, told_caddy, worded, words
 from tests.interop.sign_in_server import certified
 from tests.server.cli.commands.test_user_and_client import PASSWORD, granted, registered
 from tests.server.features.replicas.test_replicas_of_people import manage
 from tests.server.telemetry.test_metrics import told, value
 from tests.servers.postgres import Postgres
 from tests.servers.replicas import Replicas, running_replicas
+from tests.servers.reserved_port import kept_ports
 from tests.transports.test_rolling_restart import MODERN, Load, call_wait
 
 NAMES = ("caddy", "nginx")
@@ -55,7 +56,7 @@ def balanced(tmp_path_factory: pytest.TempPathFactory, postgres: Postgres) -> It
     folder = tmp_path_factory.mktemp("balanced")
     authority = folder / "authority.pem"
     certificate = certified(authority)
-    at_caddy, at_nginx, *plain, nobody = ports(5)
+    at_caddy, at_nginx, *plain, nobody = kept_ports(5)
     options = ("--auth", "oauth", "--trusted-proxies", "127.0.0.1", "--drain", "10", "--limit", "calls=1000000")
     with running_replicas(folder, postgres, *options) as replicas:
         assert manage(replicas, "user", "add", "ada", stdin=PASSWORD).returncode == 0

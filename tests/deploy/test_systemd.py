@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.deploy.systemd import LOGGED, UNITS, boot, find_free_port
+from tests.deploy.systemd import LOGGED, UNITS, boot
 from tests.docs.pages import page
+from tests.servers.reserved_port import kept_port
 
 # What asks systemd about the server once it accepts requests, and then ends everything
 LOOK = """
@@ -48,7 +49,7 @@ systemctl exit 0
 
 @pytest.mark.soak
 def test_the_unit_runs_as_hardened_as_it_is_with_a_sandbox_and_ends_in_order(tmp_path: Path) -> None:
-    port = find_free_port()
+    port = kept_port()
     options = (UNITS / "toolgate.env").read_text() + f"TOOLGATE_PORT={port}\n"
     log, lines = boot(tmp_path, port, options, LOOK.format(port=port), {"toolgate.service": LOGGED})
     *_, active, bound, unprivileged, filtered, owner, result, status = lines
@@ -63,7 +64,7 @@ def test_the_unit_runs_as_hardened_as_it_is_with_a_sandbox_and_ends_in_order(tmp
 
 @pytest.mark.soak
 def test_a_command_at_the_node_goes_on_while_the_gateway_restarts(tmp_path: Path) -> None:
-    port = find_free_port()
+    port = kept_port()
     [block] = [block for block in page("docs/nodes.md").of("sh") if "toolgate-gateway.conf" in block.text]
     lines = [
         line for line in block.text.splitlines() if "/opt/toolgate-node" not in line

@@ -24,6 +24,7 @@ from tests.escape import tricks
 from tests.escape.attempt import Attempt
 from tests.server.auth.minted_tokens import ENVELOPE, Signed, asked, request, signed_site
 from tests.servers.forked_command import ROOT
+from tests.servers.reserved_port import kept_port
 from toolgate.server.auth.tokens.access_tokens import OWN_ISSUER
 from toolgate.server.base.principal import Principal
 
@@ -417,8 +418,7 @@ def _own_address() -> str:
 
 def _victim(made: Ground, around: dict[str, str]) -> dict[str, str]:
     """Start the second principal's work."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = str(free.getsockname()[1])
+    port = str(kept_port())
     serves = SERVES.replace("NUMBER", str(tricks.NUMBERS["mq_open"][0 if platform.machine() == "x86_64" else 1]))
     words = f"secret-word {around['ESCAPED']} {around['NAME']} {around['KEY']} {port}"
     made.bash(f"cat > .serves.py <<'END'\n{serves}\nEND", who="victim")

@@ -5,7 +5,6 @@ import contextlib
 import json
 import os
 import re
-import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +16,7 @@ from tests.clients.raw_client import PATIENCE, eventually
 from tests.interop.node import node, package
 from tests.interop.official_clients import crossed
 from tests.interop.sign_in_server import SignInServer, sign_in_server, visit
+from tests.servers.reserved_port import kept_port
 
 SECRET = "twenty-six-letters-of-secret"
 QUESTION = re.compile(r"^https?://\S+code_challenge\S+$", re.MULTILINE)
@@ -75,8 +75,7 @@ def test_the_suite_finds_nothing_wrong_with_the_authorization_server(
 def carry_out(folder: Path, gate: SignInServer, *options: str) -> tuple[int, str]:
     """Return the suite's exit code and output; the person follows its URLs."""
     program = package("conformance-0.2") / "dist" / "index.js"
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = kept_port()
     log = folder / "said.log"
     with (
         log.open("wb") as said,

@@ -7,7 +7,6 @@ import json
 import os
 import pty
 import re
-import socket
 import struct
 import subprocess
 import termios
@@ -22,6 +21,7 @@ from tests.clients.raw_client import PATIENCE, eventually
 from tests.interop.node import node, package
 from tests.interop.official_clients import THIRTEEN, crossed
 from tests.interop.sign_in_server import CALLBACK, WAYS_IN, SignInServer, sign_in_server, visit
+from tests.servers.reserved_port import kept_port
 
 AUTH_REQUIRED = 3  # its exit code
 QUESTION = re.compile(r"https?://[^\s\"\x00-\x1f]*code_challenge=[^\s\"\x00-\x1f]*")
@@ -72,8 +72,7 @@ def _alone(folder: Path, *words: str) -> tuple[int, Any]:
 
 def _signing_in(folder: Path, gate: SignInServer, known: str, *words: str) -> tuple[int, str]:
     """Return its exit code and screen on a terminal, with a person."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = kept_port()
     back = urllib.parse.urlsplit(CALLBACK)._replace(netloc=f"127.0.0.1:{port}").geturl()
     more = ["--callback-url", back, *(["--client-metadata-url", gate.document] if known == "document" else [])]
     terminal, inside = pty.openpty()

@@ -4,7 +4,6 @@ real server."""
 import asyncio
 import os
 import re
-import socket
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from tests.interop.node import node, package
 from tests.interop.official_clients import THIRTEEN, crossed
 from tests.interop.sign_in_server import WAYS_IN, SignInServer, sign_in_server, visit
 from tests.interop.test_oauth_python_sdk import text
+from tests.servers.reserved_port import kept_port
 
 QUESTION = re.compile(r"http://\S+code_challenge=\S+")
 
@@ -42,8 +42,7 @@ def test_a_client_of_stdio_signs_in_through_mcp_remote(tmp_path: Path, carrier: 
 
 
 def _remote(folder: Path, gate: SignInServer, carrier: str, known: str) -> StdioServerParameters:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = kept_port()
     more = ["--client-metadata-url", gate.document] if known == "document" else []
     only = f"{carrier}-only"
     return StdioServerParameters(

@@ -5,7 +5,6 @@ import gzip
 import http.client
 import http.server
 import re
-import socket
 import ssl
 import threading
 import time
@@ -217,12 +216,6 @@ def slow(seconds: float) -> Callable[[str, str, Headers], None]:
         time.sleep(seconds)
 
     return asked
-
-
-def closed_port() -> int:
-    """Return a port without a listener."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        return int(taken.getsockname()[1])
 
 
 def verdicts(told: str) -> dict[str, str]:

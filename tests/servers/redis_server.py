@@ -86,10 +86,3 @@ def redis_server(*options: str) -> Iterator[RedisProcess]:
             yield server
         finally:
             server.kill()
-
-
-def find_free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

@@ -12,12 +12,12 @@ from typing import Any
 from tests.clients.raw_client import PATIENCE
 from tests.clients.raw_http_client import Site
 from tests.conftest import PROBE
-from tests.deploy.proxies import ports
 from tests.server.auth.minted_tokens import Signed
 from tests.server.features.nodes.nodes import NodeProcess, running_node
 from tests.servers.balancer import balanced
 from tests.servers.postgres import Postgres, running_postgres
 from tests.servers.redis_server import RedisProcess, redis_server
+from tests.servers.reserved_port import kept_ports
 
 TRACEBACK = re.compile(r"^ *Traceback.*\n(?: .*\n?)*", re.MULTILINE)  # the lines after it are indented, too
 
@@ -99,7 +99,9 @@ def running_replicas(
 ) -> Generator[Replicas]:
     """Run servers with the tools of tests/plugins, and what they share. Their logs must have no traceback."""
     database = postgres.create_database()
-    with _running(folder, database, *PROBE, *options, ports=ports(count), public_url=public_url, **how) as replicas:
+    with _running(
+        folder, database, *PROBE, *options, ports=kept_ports(count), public_url=public_url, **how
+    ) as replicas:
         yield replicas
         assert not replicas.tracebacks()
 
@@ -133,7 +135,7 @@ def replicas_behind_nginx(
 def _behind_nginx(
     folder: Path, database: str, *options: str, count: int, **how: Any
 ) -> Generator[tuple[Replicas, int]]:
-    front, *behind = ports(1 + count)
+    front, *behind = kept_ports(1 + count)
     public_url = f"http://127.0.0.1:{front}"
     with (
         _running(folder, database, *options, ports=behind, public_url=public_url, **how) as replicas,

@@ -1,17 +1,39 @@
-"""Keep a port of loopback for a server that a test stops and starts again: while it is down, nobody else gets the port.
+"""A port of loopback for a server that can't choose one itself, or that a test stops and starts again: nobody else gets
+it before, between or behind.
 
-The kernel gives a bound port to no connection and no other server, but lets one that sets SO_REUSEADDR listen there.
+The kernel gives a bound port to no connection and no other server, but lets one that sets SO_REUSEADDR listen there. A
+port that is found free and let go is somebody else's a moment later.
 """
 
 import contextlib
 import socket
 from collections.abc import Iterator
 
+_KEPT: list[socket.socket] = []
+
 
 @contextlib.contextmanager
 def reserved_port() -> Iterator[int]:
     """Yield a free port of 127.0.0.1, and keep it until the end."""
-    with socket.socket() as keeper:
-        keeper.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        keeper.bind(("127.0.0.1", 0))
+    with _bound("127.0.0.1") as keeper:
         yield keeper.getsockname()[1]
+
+
+def kept_port(host: str = "127.0.0.1") -> int:
+    """Return a free port of `host`, which is kept until this process ends. As long as nobody listens there, connections
+    are refused."""
+    _KEPT.append(keeper := _bound(host))
+    return int(keeper.getsockname()[1])
+
+
+def kept_ports(count: int) -> list[int]:
+    """Return free ports of 127.0.0.1, which are kept until this process ends."""
+    return [kept_port() for _ in range(count)]
+
+
+def _bound(host: str) -> socket.socket:
+    family, kind, protocol, _, address = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
+    keeper = socket.socket(family, kind, protocol)
+    keeper.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    keeper.bind(address)
+    return keeper

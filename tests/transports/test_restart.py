@@ -7,7 +7,6 @@ import contextlib
 import json
 import re
 import signal
-import socket
 import sqlite3
 import threading
 import time
@@ -23,6 +22,7 @@ from tests.clients.raw_http_client import POSTED, Site, events, site
 from tests.conftest import PROBE
 from tests.server.cli.commands.test_user_and_client import PASSWORD, command, granted, registered
 from tests.servers.http_in_process import ADA, Inside, inside
+from tests.servers.reserved_port import kept_port
 from toolgate.server.protocol.interruption import INTERRUPTED
 from toolgate.server.protocol.revisions import WITH_SESSION
 from toolgate.server.state.rows.sessions import MAX_DETAILS
@@ -771,8 +771,7 @@ def test_the_end_waits_for_a_request_whose_session_is_being_resumed(tmp_path: Pa
 @pytest.mark.brief("15")
 @pytest.mark.parametrize("number", ENDS)
 def test_a_session_revoked_while_no_server_ran_stays_ended(tmp_path: Path, number: int) -> None:
-    with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as free:
-        port = str(free.getsockname()[1])  # tokens are for one URL
+    port = str(kept_port())  # tokens are for one URL
     with after(tmp_path, number, "--auth", "oauth", "--port", port) as restarted:
         first = restarted()
         assert command(tmp_path, "user", "add", "ada", stdin=PASSWORD).returncode == 0

@@ -18,14 +18,10 @@ from tests.clients.raw_http_client import Site
 from tests.clients.surviving_client import SurvivingClient
 from tests.conftest import PROBE
 from tests.server.cli.commands.test_user_and_client import PASSWORD, command, granted, registered
+from tests.servers.reserved_port import kept_port
 from tests.transports.http.test_activation import FakeServiceManager, running
 
 REVISIONS = ("2025-06-18", "2025-11-25", STATELESS)
-
-
-def free_port() -> int:
-    with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as found:
-        return int(found.getsockname()[1])
 
 
 @pytest.mark.parametrize(
@@ -38,7 +34,7 @@ def free_port() -> int:
     ],
 )
 def test_clients_of_each_era_live_through_restarts(tmp_path: Path, auth: str, restarts: int) -> None:
-    port, chance = free_port(), random.Random(7)
+    port, chance = kept_port(), random.Random(7)
     options = (*PROBE, "--port", str(port), "--auth", auth, "--grace", "0.3")
     now = Site(tmp_path, *options)
     clients = list[SurvivingClient]()

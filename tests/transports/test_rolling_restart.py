@@ -16,8 +16,8 @@ from tests.clients.raw_client import PATIENCE
 from tests.clients.raw_http_client import POSTED, Site
 from tests.clients.surviving_client import META
 from tests.conftest import PROBE
-from tests.deploy.proxies import ports
 from tests.servers.balancer import balanced
+from tests.servers.reserved_port import kept_ports
 
 CALLERS = 4
 MODERN = {**POSTED, "MCP-Protocol-Version": "2026-07-28", "Mcp-Method": "tools/call", "Mcp-Name": "wait"}
@@ -77,7 +77,7 @@ def test_a_rolling_restart_behind_nginx_loses_no_call(tmp_path: Path, restarts: 
 
 def restart_in_turn(folder: Path, restarts: int, *options: str) -> tuple[int, list[str]]:
     """Return how many calls were answered, and what the others got."""
-    first, second, front = ports(3)
+    first, second, front = kept_ports(3)
     sites = dict[int, Site]()
 
     def start(port: int) -> None:

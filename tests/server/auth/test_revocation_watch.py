@@ -19,6 +19,7 @@ from tests.clients.raw_client import COMMAND, PATIENCE, STATELESS, eventually, p
 from tests.clients.raw_http_client import events, site
 from tests.server.auth.minted_tokens import ENVELOPE, Signed, asked, challenge, request, session, signed_site
 from tests.server.auth.test_ownership import called, messages, opened, text
+from tests.servers.reserved_port import kept_port
 from toolgate.server.auth.revocation_watch import RevocationWatch
 from toolgate.server.base.principal import Principal, derive_subject
 from toolgate.server.cli.commands import user
@@ -171,13 +172,14 @@ def test_a_session_ends_with_any_grant_whose_tokens_used_it(signed: Signed) -> N
 
 def test_a_session_of_before_the_restart_ends_with_the_grant_that_opened_it(tmp_path: Path) -> None:
     command = (sys.executable, "-c", OFTEN)
-    with signed_site(tmp_path, command=command) as before:
+    port = f"--port={kept_port()}"
+    with signed_site(tmp_path, port, command=command) as before:
         una = account(before, "una")
         lost, other = granted(before, una, "one"), granted(before, una, "one")
         token = before.token(una, "one", noted=False, grant=lost)
         held = before.token(una, "one", noted=False, grant=other)
         told = [session(before, token), session(before, held), session(before, token)]
-    with signed_site(tmp_path, f"--port={before.site.port}", command=command) as after:
+    with signed_site(tmp_path, port, command=command) as after:
         with opened(after, token, "GET", "/mcp", mcp_session_id=told[2]) as taken_up:
             assert taken_up.status == 200
             end_grant(after, lost)
@@ -469,13 +471,14 @@ def test_a_token_for_less_is_told_nothing_again_that_came_while_one_for_more_was
 
 
 def test_what_an_earlier_process_left_is_told_to_a_token_for_as_much_alone(tmp_path: Path) -> None:
-    with signed_site(tmp_path) as before:
+    port = f"--port={kept_port()}"
+    with signed_site(tmp_path, port) as before:
         full, narrow = before.token("uma", "one"), before.token("uma", "one", ("tools:web",))
         call = {"name": "wait", "arguments": {"seconds": 0.5}, "_meta": {"progressToken": "p"}}
         id = session(before, full)
         with opened(before, full, "POST", "/mcp", request("tools/call", call, 7), mcp_session_id=id) as response:
             event = next(event for event in events(response) if event.get("data"))
-    with signed_site(tmp_path, f"--port={before.site.port}") as after:
+    with signed_site(tmp_path, port) as after:
         told = {"accept": "text/event-stream", "last_event_id": event["id"], "mcp_session_id": id}
         assert after.site.ask("GET", "/mcp", authorization=f"Bearer {narrow}", **told)[0].status == 403
         with opened(after, full, "GET", "/mcp", mcp_session_id=id, last_event_id=event["id"]) as again:

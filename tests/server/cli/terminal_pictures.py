@@ -8,7 +8,6 @@ import re
 import select
 import shlex
 import signal
-import socket
 import struct
 import subprocess
 import tempfile
@@ -20,6 +19,7 @@ from typing import Any, NamedTuple
 from xml.sax.saxutils import escape
 
 from tests.clients.raw_client import COMMAND, PATIENCE, ROOT
+from tests.servers.reserved_port import kept_port
 
 FOLDER = ROOT / "docs" / "pictures"
 COLUMNS, ROWS = 96, 40
@@ -60,13 +60,12 @@ def play(scene: Scene) -> list[str]:
     """Run the commands on a terminal, and return its lines with their colours. The folder, the port and the link's code
     are replaced: they differ each time."""
     lines: list[str] = []
-    with tempfile.TemporaryDirectory(prefix="toolgate-") as folder, socket.create_server(("127.0.0.1", 0)) as unused:
+    with tempfile.TemporaryDirectory(prefix="toolgate-") as folder:
         Path(folder).chmod(0o755)  # the users of the sandbox pass through
         (home := Path(folder) / "ada").mkdir(mode=0o755)
         (home / ".cursor").mkdir()
         (home / ".cursor/argv.json").write_text("{}")  # Cursor has been used
-        port = str(unused.getsockname()[1])
-        unused.close()
+        port = str(kept_port())
         for command in scene.commands:
             words = shlex.split(command)
             own = ["--port", port] if "-t" in words else []

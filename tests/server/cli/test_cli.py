@@ -6,7 +6,6 @@ import json
 import os
 import pty
 import re
-import socket
 import subprocess
 import sys
 import threading
@@ -18,6 +17,7 @@ import pytest
 from tests.clients.raw_client import COMMAND, ROOT, eventually
 from tests.interop.official_clients import THIRTEEN
 from tests.servers import forked_command
+from tests.servers.reserved_port import kept_port
 from toolgate.server.cli import main
 
 
@@ -269,8 +269,7 @@ def test_call_falls_back_to_a_session_and_ends_it(tmp_path: Path) -> None:
 
 
 def test_call_says_when_no_server_listens_at_the_url(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as closed:
-        url = f"http://127.0.0.1:{closed.getsockname()[1]}/mcp"
+    url = f"http://127.0.0.1:{kept_port()}/mcp"
     told = run(tmp_path, "call", "Bash", "command=true", "--url", url)
     assert (told.returncode, told.stdout) == (1, "")
     assert told.stderr == f"toolgate: {url}: connection refused; is the server running?\n"

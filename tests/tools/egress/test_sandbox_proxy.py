@@ -17,6 +17,7 @@ import pytest
 import uvloop
 
 from tests.clients.raw_client import PATIENCE
+from tests.servers.reserved_port import kept_port
 from tests.tools.fake_web_site import Request, gone, site
 from toolgate.tools.api.concurrency.rate_limiter import BURST, DEBT, MIN_CHARGE, ByteRateLimiter
 from toolgate.tools.egress import sandbox_proxy as outlets
@@ -142,8 +143,7 @@ def test_a_name_is_resolved_here_and_refused_if_any_address_of_it_is_private() -
 
 def test_a_host_that_does_not_answer_is_reported_with_the_reason() -> None:
     async def work() -> None:
-        with socket.create_server(("127.0.0.1", 0)) as taken:
-            closed = taken.getsockname()[1]
+        closed = kept_port()
         async with way_out() as (_, port):
             answer = await sent(port, plain(f"http://127.0.0.1:{closed}/"))
             why = f"could not connect to 127.0.0.1 port {closed}: connection refused"

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import gc
-import socket
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from email.utils import formatdate
@@ -13,6 +12,7 @@ import psutil
 import pytest
 
 from tests.clients.raw_client import PATIENCE
+from tests.servers.reserved_port import kept_port
 from tests.tools.engines import answers as shapes
 from tests.tools.engines.fake_engines import FakeEngines, hasten, street
 from tests.tools.fake_web_site import Answer, Request, gone, never
@@ -513,9 +513,7 @@ def test_connections_are_used_again() -> None:
 
 
 def test_an_engine_that_does_not_listen_is_an_error_with_its_reason() -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        url = f"http://127.0.0.1:{free.getsockname()[1]}/"
+    url = f"http://127.0.0.1:{kept_port()}/"
 
     async def scenario() -> None:
         async with street({"hackernews": FINE}, entries=[f"github={url}"]) as place:

@@ -18,6 +18,7 @@ from tests.servers.home_page_server import AppUser
 from tests.servers.postgres import Postgres
 from tests.servers.redis_server import RedisProcess
 from tests.servers.replicas import running_replicas
+from tests.servers.reserved_port import kept_port
 from tests.transports.web.conftest import is_live
 
 
@@ -91,14 +92,15 @@ def test_after_a_restart_of_the_server_the_commands_from_before_are_there_withou
 def test_an_open_page_says_that_the_server_is_away_until_it_answers_again(
     arrive: Callable[..., Any], tmp_path: Path
 ) -> None:
-    with signed_site(tmp_path) as signed:
+    port = f"--port={kept_port()}"
+    with signed_site(tmp_path, port) as signed:
         AppUser(signed, "ada", "App")
         page = arrive(signed, "ada")
         notice = page.locator("#unreachable")
         assert notice.is_hidden()
         signed.site.kill()
         shows(page, "#unreachable", "can’t reach the server")
-    with signed_site(tmp_path, "--port", str(signed.site.port)):
+    with signed_site(tmp_path, port):
         notice.wait_for(state="hidden")
         is_live(page)
 

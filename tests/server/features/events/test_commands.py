@@ -19,6 +19,7 @@ from tests.clients.raw_http_client import Site, site
 from tests.server.cli.commands.test_call_servers import CLEAR, SHOWN, FakeMcpServer
 from tests.server.cli.commands.test_call_servers import server as server  # a fixture
 from tests.server.cli.test_cli import run
+from tests.servers.reserved_port import kept_port
 from toolgate.server.cli import main
 from toolgate.server.features.events.commands.events import EventFollower
 from toolgate.server.features.events.log.errors import EventError
@@ -57,7 +58,8 @@ def send_tests(folder: Path, site: Site, name: str, *arguments: str) -> list[str
 
 
 def test_events_are_listed_tested_and_followed_over_a_restart(tmp_path: Path) -> None:
-    with site(tmp_path / "one", *LOCAL) as first:
+    port = f"--port={kept_port()}"
+    with site(tmp_path / "one", *LOCAL, port) as first:
         listed = run(tmp_path, "events", "--url", f"{first.url}/mcp")
         assert "command.output(pattern*, id)\n    A background task" in listed.stdout
         lines = run(tmp_path, "events", "list", "--json", "--url", f"{first.url}/mcp").stdout.splitlines()
@@ -87,7 +89,6 @@ def test_events_are_listed_tested_and_followed_over_a_restart(tmp_path: Path) ->
             }
             assert first.stop() == 0
             assert "trying again" in process.stderr.readline()
-            port = f"--port={first.port}"
             with site(tmp_path / "one", *LOCAL, port) as second:
                 (id,) = run(tmp_path, "events", "test", "todo.changed", "--url", f"{second.url}/mcp").stdout.split()[1:]
                 assert json.loads(process.stdout.readline())["eventId"] == id

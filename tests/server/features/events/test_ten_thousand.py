@@ -18,6 +18,7 @@ from tests.server.auth.test_revocation_watch import account, granted
 from tests.server.features.events.test_webhooks import SECRET, Scene, trusting_site
 from tests.server.features.events.webhook_receiver import WebhookReceiver, webhook_receiver
 from tests.server.features.events.webhooks.fake_authority import FakeAuthority
+from tests.servers.reserved_port import kept_port
 
 Step = tuple[str, int]  # the name of a task, and the number of the step; 0 for its creation
 
@@ -114,14 +115,17 @@ class Tally:
 
 @pytest.mark.soak
 def test_of_ten_thousand_events_none_is_lost_and_none_has_two_ids(tmp_path: Path) -> None:
-    authority, folder, options = FakeAuthority(tmp_path), tmp_path / "server", ["--event-count=100000"]
+    authority, folder, options = (
+        FakeAuthority(tmp_path),
+        tmp_path / "server",
+        ["--event-count=100000", f"--port={kept_port()}"],
+    )
     began, kills = time.monotonic(), 0
     with webhook_receiver(authority.issue("localhost")) as receiver, contextlib.ExitStack() as stack:
         with trusting_site(folder, authority, *options) as signed:
             person = account(signed, "ada")
             granted(signed, person, "one")
             Scene(signed, receiver, signed.token(person, "one", noted=False), person).subscribe("todo.changed")
-            options.append(f"--port={signed.site.port}")
         tally, producers = Tally(receiver), Producers()
         stack.callback(producers.end)
         while len(producers.certain) < EVENTS:

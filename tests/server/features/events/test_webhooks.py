@@ -20,6 +20,7 @@ from tests.server.auth.minted_tokens import Signed, asked, signed_site
 from tests.server.auth.test_revocation_watch import OFTEN, WITHIN, account, granted, revoke
 from tests.server.features.events.webhook_receiver import WebhookReceiver, webhook_receiver
 from tests.server.features.events.webhooks.fake_authority import FakeAuthority
+from tests.servers.reserved_port import kept_port
 from toolgate.server.cli.doctor.report import run_checks
 from toolgate.server.config import load
 from toolgate.server.features.events.doctor import list_checks
@@ -154,9 +155,9 @@ def test_of_many_kills_no_event_is_lost_or_has_two_ids(
     tmp_path: Path, authority: FakeAuthority, receiver: WebhookReceiver, rounds: int
 ) -> None:
     folder, dice = tmp_path / "server", random.Random(rounds)
-    person, options = "", list[str]()
+    person, port = "", f"--port={kept_port()}"
     for number in range(rounds):
-        with trusting_site(folder, authority, *options) as signed:
+        with trusting_site(folder, authority, port) as signed:
             if number == 0:
                 person = account(signed, "ada")
                 granted(signed, person, "one")
@@ -165,7 +166,6 @@ def test_of_many_kills_no_event_is_lost_or_has_two_ids(
             for place in range(5):
                 scene.add_todo(f"task {number}-{place}")
             time.sleep(dice.random() * 0.05)
-            options = [f"--port={signed.site.port}"]
             signed.site.kill()
     names = {f"task {number}-{place}" for number in range(rounds) for place in range(5)}
     ids: dict[str, set[str]] = {}
@@ -175,7 +175,7 @@ def test_of_many_kills_no_event_is_lost_or_has_two_ids(
             ids.setdefault(each.verify(SECRET)["data"]["name"], set()).add(each.headers["webhook-id"])
         return ids.keys() == names
 
-    with trusting_site(folder, authority, *options):
+    with trusting_site(folder, authority, port):
         assert eventually(has_all), names - ids.keys()
     assert all(len(found) == 1 for found in ids.values())
 

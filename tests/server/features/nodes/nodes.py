@@ -13,10 +13,10 @@ from typing import Any
 
 from tests.clients.raw_client import ROOT, eventually
 from tests.server.features.nodes.tls.certificates import (
-    find_free_port,
     write_gateway_certificate,
     write_node_certificate,
 )
+from tests.servers.reserved_port import kept_port
 from tests.tools.shell_commands import BOUND, Caller
 from toolgate.server.base.watch import FileChanges
 from toolgate.server.features.nodes.address import NodeAddress
@@ -52,7 +52,7 @@ class NodeProcess:
         self.certificates = folder / "certificates"
         if host is not None:
             self.certificates.mkdir()
-            self.address = NodeAddress(host=host, port=find_free_port("localhost" if enter else host))
+            self.address = NodeAddress(host=host, port=kept_port("localhost" if enter else host))
             options = (*options, "--node-certificate", str(write_node_certificate(self.certificates, host)))
             self.certificate = CertificateFile(write_gateway_certificate(self.certificates), GATEWAY)
         self._words = ("--state", str(self.state), "--listen", str(self.address), *options)

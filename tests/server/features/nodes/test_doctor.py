@@ -14,11 +14,11 @@ from tests.server.cli.test_cli import run
 from tests.server.features.nodes.nodes import NodeProcess, running_node
 from tests.server.features.nodes.tls.certificates import (
     NEARLY_OVER,
-    find_free_port,
     write_gateway_certificate,
     write_node_certificate,
 )
 from tests.servers.faulty_proxy import verdicts
+from tests.servers.reserved_port import kept_port
 from toolgate.server import VERSION
 from toolgate.server.cli.doctor import main
 from toolgate.server.cli.doctor.report import CheckError, CheckNote
@@ -136,7 +136,7 @@ def test_a_nodes_machine_is_checked_with_the_nodes_options(
 def test_a_certificate_that_ends_soon_is_a_note(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = write_node_certificate(tmp_path, "localhost", now=NEARLY_OVER)
     config = load.load({"state": str(tmp_path / "state"), "node_certificate": str(file)}, {})
-    addresses = (NodeAddress(host="127.0.0.1", port=find_free_port("127.0.0.1")),)
+    addresses = (NodeAddress(host="127.0.0.1", port=kept_port("127.0.0.1")),)
     asyncio.run(main.run_checks([("address", lambda: nodes.listening(config, addresses), ())]))
     told = capsys.readouterr().out
     assert (verdicts(told)["address"], f"is free; {file} ends in" in told) == ("note", True), told

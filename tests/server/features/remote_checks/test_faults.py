@@ -21,7 +21,6 @@ from tests.servers.faulty_proxy import (
     answered_with,
     answered_without,
     asked_with,
-    closed_port,
     front,
     instead,
     pages_for,
@@ -30,6 +29,7 @@ from tests.servers.faulty_proxy import (
     verdicts,
     without,
 )
+from tests.servers.reserved_port import kept_port
 from tests.tools.reading.web.test_fetch import certificate
 from toolgate.server.cli.doctor.report import run_checks
 from toolgate.server.features.remote_checks import calls, checks, target
@@ -214,7 +214,7 @@ def test_a_url_that_is_not_the_servers_is_named(
         url=walking.proxy.url + PREFIX,
         secured=walking.secured.url.replace("127.0.0.1", "localhost") + PREFIX,
         port=walking.proxy.url.rpartition(":")[2],
-        closed=closed_port(),
+        closed=kept_port(),
     )
     assert walking.to(where, until=link) == 1
     told = capsys.readouterr().out

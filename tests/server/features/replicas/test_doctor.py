@@ -15,7 +15,8 @@ from tests.server.cli.test_cli import run
 from tests.server.features.nodes.nodes import NodeProcess, running_node
 from tests.servers.faulty_proxy import verdicts
 from tests.servers.postgres import PASSWORD, Postgres
-from tests.servers.redis_server import RedisProcess, find_free_port, redis_server
+from tests.servers.redis_server import RedisProcess, redis_server
+from tests.servers.reserved_port import kept_port
 from toolgate.server.cli.doctor import main
 from toolgate.server.cli.doctor.clocks import compare_clocks
 from toolgate.server.cli.doctor.report import CheckError, CheckNote, run_checks
@@ -150,7 +151,7 @@ def test_a_redis_that_is_not_reached_or_refuses_is_named(
             assert "none of the others answers" in check(capsys, "other clocks", redis=own)
     told = check(capsys, "Redis", redis=own)
     assert "can't be reached: connection refused" in told and "correct --redis" in told
-    with redis_server("--cluster-enabled", "yes", "--cluster-port", str(find_free_port())) as server:
+    with redis_server("--cluster-enabled", "yes", "--cluster-port", str(kept_port())) as server:
         assert "it is a cluster" in check(capsys, "Redis", redis=server.url)
     with redis_server() as server:
         server.run("ACL", "SETUSER", "small", "on", ">p", "~*", "&*", "+@all", "-eval")

@@ -1,7 +1,6 @@
 """Certificates for the tests of nodes at HOST:PORT, good and bad ones."""
 
 import datetime
-import socket
 import ssl
 from pathlib import Path
 
@@ -11,11 +10,6 @@ NOW = datetime.datetime.now(datetime.UTC)
 YEARS_AGO = NOW - datetime.timedelta(days=3 * 365)  # what was issued then has expired
 NEARLY_OVER = NOW - datetime.timedelta(days=DAYS - 20)  # what was issued then ends in 20 days
 TOMORROW = NOW + datetime.timedelta(days=1)
-
-
-def find_free_port(host: str) -> int:
-    with socket.create_server((host, 0), family=socket.AF_INET6 if ":" in host else socket.AF_INET) as line:
-        return int(line.getsockname()[1])
 
 
 def write_private(file: Path, data: bytes) -> Path:

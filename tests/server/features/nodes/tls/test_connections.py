@@ -18,10 +18,10 @@ from tests.server.features.nodes.nodes import NodeProcess, gateway, remote_calle
 from tests.server.features.nodes.tls.certificates import (
     YEARS_AGO,
     UncheckedCertificate,
-    find_free_port,
     write_gateway_certificate,
     write_node_certificate,
 )
+from tests.servers.reserved_port import kept_port
 from tests.tools.shell_commands import BOUND, text_of
 from toolgate.server.base.rpc import frames
 from toolgate.server.features.nodes import messages
@@ -213,7 +213,7 @@ def test_a_node_that_never_answers_is_an_error_in_time(tmp_path: Path) -> None:
 
 def test_an_address_where_nobody_is_says_so(tmp_path: Path) -> None:
     mine = CertificateFile(write_gateway_certificate(tmp_path), GATEWAY)
-    assert refusal(NodeAddress(host=HOST, port=find_free_port(HOST)), mine) == "connection refused"
+    assert refusal(NodeAddress(host=HOST, port=kept_port(HOST)), mine) == "connection refused"
     assert "name" in refusal(NodeAddress(host="no-such-host.invalid", port=7443), mine)
 
 

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.server.features.replicas.bus.conftest import use_bus, with_prefix
-from tests.servers.redis_server import RedisProcess, find_free_port, redis_server
+from tests.servers.redis_server import RedisProcess, redis_server
+from tests.servers.reserved_port import kept_port
 from toolgate.server.base.bus.bus import Bus, BusUnreachableError
 from toolgate.server.features.nodes.tls.authority import Authority
 from toolgate.server.features.replicas.open_bus import open_bus
@@ -94,7 +95,7 @@ def test_the_certificate_is_checked(tmp_path: Path) -> None:
     authority = Authority(tmp_path, datetime.datetime.now(datetime.UTC))
     certificate = tmp_path / "redis.pem"
     certificate.write_bytes(authority.issue_node(["127.0.0.1"]))
-    port = find_free_port()
+    port = kept_port()
     tls = {"port": str(port), "cert-file": str(certificate), "key-file": str(certificate), "auth-clients": "no"}
     options = [word for name, value in tls.items() for word in (f"--tls-{name}", value)]
 
