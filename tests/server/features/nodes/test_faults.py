@@ -225,7 +225,7 @@ def test_a_second_signal_ends_the_grace_of_a_node_and_all_it_runs(tmp_path: Path
             began = time.monotonic()
             node.process.send_signal(signal.SIGTERM)
             assert await asyncio.to_thread(node.process.wait, BOUND) == 0
-            assert time.monotonic() - began < 1.0
+            assert time.monotonic() - began < 30  # of a grace of 60
             assert not alive(int((mine.root / "shell").read_text()))
             assert (await asyncio.wait_for(calling, BOUND)).is_error
 

@@ -36,6 +36,7 @@ from toolgate.tools.workspace.commands.environment import UnsandboxedEnvironment
 from toolgate.tools.workspace.limits import UNLIMITED
 from toolgate.tools.workspace.local_workspace import LocalWorkspace
 from toolgate.tools.workspace.processes.process import Launch, Process
+from toolgate.tools.workspace.processes.supervisor import GIVE_UP
 from toolgate.tools.workspace.processes.zygote import CommandRunner
 
 TREE = """
@@ -200,7 +201,7 @@ def test_closing_leaves_no_process_and_no_descriptor_in_time(tmp_path: Path) -> 
     asyncio.run(run())
     before = descriptors()
     took = asyncio.run(run())
-    assert took < 0.5
+    assert took < GIVE_UP / 2
     assert descriptors() == before
     assert children_of(os.getpid()) == set()
 

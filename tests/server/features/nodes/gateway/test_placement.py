@@ -176,19 +176,18 @@ def test_a_stopped_node_delays_nobody_on_another(nodes: list[NodeProcess], tmp_p
         async with several_gateway(store, *nodes) as remote:
             assert await remote.get_or_open(ada).list() == []
             begun, _ = await remote.get_or_open(ada).execute("sleep 500", wait=0.1, limit=10)
-            quiet = await measure(remote, bob)
             nodes[0].process.send_signal(signal.SIGSTOP)
             try:
                 began = time.monotonic()
                 call = asyncio.ensure_future(remote.get_or_open(ada).execute("echo", wait=BOUND, limit=10))
-                assert await measure(remote, bob) < 5 * quiet + 0.05
+                assert await measure(remote, bob) < WITHIN / 2
                 with pytest.raises(ToolError, match=r"attic/node\.sock can't be reached: .*nothing was run elsewhere"):
                     await call
                 assert time.monotonic() - began < WITHIN
                 await until(lambda: remote.links[0].is_away)
                 began = time.monotonic()
                 assert await where(remote, fake_principal()) == "cellar"  # of those that answer
-                assert time.monotonic() - began < 0.5
+                assert time.monotonic() - began < WITHIN
                 with pytest.raises(ToolError, match="can't be reached: nothing was done"):
                     await remote.get_or_open(ada).conclude(begun, limit=10)
             finally:

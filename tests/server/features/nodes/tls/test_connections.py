@@ -138,7 +138,7 @@ def test_a_gateway_that_reads_nothing_over_tls_costs_only_itself(node: NodeProce
             await asyncio.sleep(1.0)
             began = time.monotonic()
             assert (await mine.execute("echo well", wait=BOUND, limit=100))[1].excerpt.text == "well\n"
-            assert time.monotonic() - began < 2.0
+            assert time.monotonic() - began < BOUND / 4
             status = Path(f"/proc/{node.process.pid}/status").read_text()
             resident = int(status.partition("VmRSS:")[2].split()[0]) // 1024
             assert resident < 500, f"{resident} MiB"
