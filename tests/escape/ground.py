@@ -66,6 +66,7 @@ libc.syscall(NUMBER + 2, mq, word.encode(), len(word), 0, None)
 def serve(family, where):
     try:
         with socket.socket(family) as listener:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # the port is kept for it
             listener.bind(where)
             listener.listen()
             while True:
