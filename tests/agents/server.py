@@ -10,12 +10,11 @@ from typing import Protocol
 
 from tests.agents.drive import Scene
 from tests.clients.raw_client import PATIENCE, eventually
-from tests.deploy.proxies import ports
 from tests.servers.balancer import balanced
 from tests.servers.forked_command import COMMAND
 from tests.servers.postgres import running_postgres
 from tests.servers.redis_server import redis_server
-from tests.servers.reserved_port import kept_port
+from tests.servers.reserved_port import kept_port, kept_ports
 
 REPLICAS = 3
 
@@ -96,7 +95,7 @@ def running_replicas(scene: Scene, options: Sequence[str]) -> Iterator[Replicas]
     secret = scene.folder / "secret"
     secret.touch(0o600)
     secret.write_bytes(os.urandom(32))
-    [front] = ports(1)
+    [front] = kept_ports(1)
     url = f"http://127.0.0.1:{front}"
     with contextlib.ExitStack() as stack:
         redis, postgres = stack.enter_context(redis_server()), stack.enter_context(running_postgres())

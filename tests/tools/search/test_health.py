@@ -34,7 +34,7 @@ def within(
 ) -> None:
     async def scenario() -> None:
         async with street(answers, deadline=deadline) as place:
-            await asyncio.wait_for(body(place), 3 * PATIENCE)
+            await asyncio.wait_for(body(place), 3 * PATIENCE + deadline)
 
     asyncio.run(scenario())
 
@@ -315,7 +315,7 @@ def test_two_hundred_searches_at_once_leave_no_socket_and_no_task_behind() -> No
         await place.web.close()
         assert connected(port) == 0
 
-    within({name: shapes.with_results(name) for name in names}, body, deadline=2 * PATIENCE)
+    within({name: shapes.with_results(name) for name in names}, body, deadline=10 * PATIENCE)
 
 
 async def order(turns: FairQueue, waiting: list[tuple[str, Tally]]) -> list[int]:

@@ -264,8 +264,10 @@ def test_other_calls_of_a_forgotten_session_may_have_run(mounted: Callable[..., 
     with far_site(tmp_path, "legacy") as site:
         server = mounted(url_mount(site.url))
         wait_listed(server)
+        before = int(site.ask("/requests"))
         slow = server.begin("tools/call", {"name": "far__slow", "arguments": {}})
-        assert server.text("far__count") == "2"  # the slow one began before
+        assert eventually(lambda: int(site.ask("/requests")) > before)
+        assert server.text("far__count") == "2"
         site.ask("/forget")
         assert server.text("far__count") == "1"  # taken up in a new session
         said = server.result(slow)

@@ -12,12 +12,12 @@ from tests.clients.raw_http_client import Site, spoken
 from tests.clients.raw_task_client import KNOWS, created, ended, get, text
 from tests.clients.round_robin import RoundRobin
 from tests.conftest import PROBE
-from tests.deploy.proxies import ports
 from tests.server.auth.minted_tokens import HELLO, request
 from tests.server.features.nodes.nodes import running_node
 from tests.servers.postgres import Postgres
 from tests.servers.redis_server import redis_server
 from tests.servers.replicas import Replicas, running_replicas
+from tests.servers.reserved_port import kept_ports
 
 EARLIER = (  # the command of this release, with the keys of the one before
     "import sys; from toolgate.server.base.bus import settings; "
@@ -37,7 +37,7 @@ def two_deployments(folder: Path, postgres: Postgres) -> Iterator[tuple[Replicas
         for name in ("first", "second"):
             (folder / name).mkdir()
             node = stack.enter_context(running_node(folder / name / "node", "--sandbox", "none"))
-            database, port = postgres.create_database(), ports(1)
+            database, port = postgres.create_database(), kept_ports(1)
             url = f"http://127.0.0.1:{port[0]}"
             made = Replicas(folder / name, redis, node, database, *PROBE, ports=port, public_url=url)
             deployments.append(made)
