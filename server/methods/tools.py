@@ -73,6 +73,8 @@ def prepare_arguments(server: Server, call: Call) -> Sequence[str]:
     """Replace the call's arguments by those that the tool takes. Return the names of those that a client has added."""
     name, arguments = call.params.get("name"), call.params.get("arguments")
     tool = _find_tools(server, call).get(name) if isinstance(name, str) else None
+    if tool is not None and tool.relay is not None:
+        call.mounted = tool.mount or "", tool.relay.original
     if tool is None or not isinstance(arguments, dict):
         return ()
     prepared, added = tool.read_arguments(arguments)

@@ -246,6 +246,7 @@ class Call(msgspec.Struct):
     output: Output | None = None  # of its tool
     digest: str = ""  # of its arguments, if they are large
     valid_for: object = None  # the tool whose schema its arguments fit, if they do
+    mounted: tuple[str, str] | None = None  # the mount that its tool is of, and the tool's name there
     observed: tuple[float, list[Any]] | None = None  # start time (monotonic), and each observer's value
 
     @property

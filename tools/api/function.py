@@ -94,7 +94,9 @@ def find_refusal(error: BaseException) -> ToolError | None:
 
 
 class Relay(Protocol):
-    """The way to a part of another server, which lists it as `wire`."""
+    """The way to a part of another server, which calls it `original`, and lists it as `wire`."""
+
+    original: str
 
     @property
     def wire(self) -> Mapping[str, Any]: ...

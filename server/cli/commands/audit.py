@@ -1,19 +1,17 @@
 """Show and verify the audit log (`toolgate audit`)."""
 
-import asyncio
 import heapq
 import json
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import aclosing, suppress
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase
 from functools import partial
 from itertools import islice
 from typing import Any
 
-from toolgate.server.app.features import open_store
 from toolgate.server.base import progress
 from toolgate.server.base.run_loop import run_interruptible
 from toolgate.server.base.text import escape_unprintable, suggest
@@ -25,14 +23,13 @@ from toolgate.server.cli.commands.audit_sources import (
     open_files,
     open_rows,
 )
-from toolgate.server.cli.commands.store_command import read_clients, read_people, refuse_other_owner
+from toolgate.server.cli.commands.store_command import read_names, refuse_other_owner
 from toolgate.server.cli.terminal.output import format_count, print_json_line, print_table
 from toolgate.server.config.load import Config
 from toolgate.server.protocol.errors import UsageError
 from toolgate.server.telemetry.audit import reader
 from toolgate.server.telemetry.audit.checker import AuditVerdict, EntryData
 from toolgate.server.telemetry.audit.entry import ChainKey, DamagedLineError, format_time, parse_line
-from toolgate.tools.api.errors import ToolError
 from toolgate.tools.workspace import limits
 
 DONE, FAULT = 0, 1
@@ -147,7 +144,7 @@ class _CallListing:
         self._damaged = 0
 
     def show(self, files: AuditFiles | None, rows: AuditRows | None) -> int:
-        self._people, self._clients = _read_names(self._config)
+        self._people, self._clients = read_names(self._config)
         sources: list[AuditSource] = [source for source in (files, rows) if source is not None]
         newest = sources[-1]
         follow = newest.follow(partial(self._print_new, newest.key)) if self._flags.get("follow") else None
@@ -280,17 +277,3 @@ def _parse_time(name: str, flags: Mapping[str, Any]) -> str:
             f"--{name}: must be a time such as 2026-01-31T12:00, today or yesterday, or 90m, 12h or 7d ago, "
             f"not {word!r}{similar}"
         ) from None
-
-
-def _read_names(config: Config) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the names of people by principal and those of clients by id, or empty dicts if they can't be read."""
-
-    async def read() -> tuple[dict[str, str], dict[str, str]]:
-        async with aclosing(open_store(config, upgrades=False)) as store:
-            return await read_people(store), await read_clients(store, config.clients)
-
-    try:
-        return asyncio.run(read())
-    except ToolError as error:  # the record is shown without names
-        print(f"people's names are not known: {error}", file=sys.stderr)
-        return {}, {}

@@ -97,3 +97,17 @@ async def read_people(store: Store) -> dict[str, str]:
 
     rows = [] if store.is_empty() else await store.read(grant_rows.list_people)
     return {Principal(OWN_ISSUER, row.subject, "").name: row.name for row in rows}
+
+
+def read_names(config: Config) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the names of people by principal and those of clients by id, or empty dicts if they can't be read."""
+
+    async def read() -> tuple[dict[str, str], dict[str, str]]:
+        async with aclosing(open_store(config, upgrades=False)) as store:
+            return await read_people(store), await read_clients(store, config.clients)
+
+    try:
+        return asyncio.run(read())
+    except ToolError as error:  # what they are read for is shown without names
+        print(f"people's names are not known: {error}", file=sys.stderr)
+        return {}, {}

@@ -13,6 +13,7 @@ from toolgate.server.features.events.log.log import EventLog
 from toolgate.server.features.events.log.rows import EventLimits
 from toolgate.server.features.events.sources.command_ends import CommandEnds
 from toolgate.server.features.events.sources.sources import EventSources
+from toolgate.server.features.events.sources.types import EVENTS
 from toolgate.server.features.events.sources.watchers import EventWatchers
 from toolgate.server.state.keys.sealing_keys import SealingKeys
 from toolgate.server.state.store import Store
@@ -111,10 +112,10 @@ class EventService:
         await self.log.forget(principal)
 
     def bind_types(self, registry: Registry) -> None:
-        """Take the events that plugins emit."""
+        """Take the events that plugins and other features emit."""
         for type in registry.events.values():
-            if type.plugin is not None:
-                type.sink = partial(self.log.take_plugin_event, type)
+            if type not in EVENTS:
+                type.sink = partial(self.log.take_event, type)
 
     def follow_registry(self, before: Registry, after: Registry) -> None:
         """End the streams and subscriptions of types that are gone, or whose schemas no longer fit."""

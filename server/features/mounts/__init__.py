@@ -16,6 +16,7 @@
     openers      what opens conversations for a mount: a URL, or a command in a workspace
     names, resource_uris      what tools, prompts and resources are called here
     control      files by which commands and a running server know each other
+    mount_events, gauges      what clients can subscribe to, and what Prometheus reads
     trial        a mount is opened once, for `mount test` and `doctor`
 
 Names and lists differ between clients: `views` makes a registry for each kind of client. What a mounted server says

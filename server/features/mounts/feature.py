@@ -2,21 +2,24 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 
 from toolgate.server.app.host import AppHost, Job
 from toolgate.server.base.watch import watch_folders
 from toolgate.server.features.mounts.config.mount_config import MountConfig
 from toolgate.server.features.mounts.config.table import read_own_mounts
 from toolgate.server.features.mounts.control import MountControl
+from toolgate.server.features.mounts.gauges import mount_rows
 from toolgate.server.features.mounts.health import describe_mounts
 from toolgate.server.features.mounts.mount.lists import ListStore
 from toolgate.server.features.mounts.mount.mount import Mount
 from toolgate.server.features.mounts.mount.requests import RequestForwarder
+from toolgate.server.features.mounts.mount_events import MountEvents
 from toolgate.server.features.mounts.mount_set import MountSet
 from toolgate.server.features.mounts.openers import FOLDER, create_opener, make_id
 from toolgate.server.features.mounts.parts.create import PartMaker
 from toolgate.server.features.mounts.parts.views import MountViews, ServedMount
+from toolgate.tools.api.registry import Part, Registry
 
 FOLLOW_AFTER = 1.0  # seconds after the start that the config file is followed
 DEBOUNCE = 200  # ms that changes of it are gathered for
@@ -29,12 +32,14 @@ class MountsFeature:
         self._mounts: MountSet | None = None
         self._id = ""
         self._views = MountViews(self._list_served, lambda: self._id)
+        self._events = MountEvents()
         self._control: MountControl | None = None
         self._serves = False  # whether other lists can be announced
 
     def build(self, host: AppHost) -> None:
         host.mount_names += host.config.mounts
-        host.part_sources.append(self._views.list_parts)
+        host.part_sources += (self._views.list_parts, self._list_events)
+        host.metric_rows.append(lambda: mount_rows(lambda: [served.mount for served in self._list_served()]))
         host.health_parts.append(lambda: describe_mounts([served.mount for served in self._list_served()]))
         host.on.removal.append(self._end_principal)
         host.views.take(lambda _: self._views)
@@ -66,12 +71,15 @@ class MountsFeature:
     async def _follow(self, host: AppHost) -> None:
         mounts, control = self._mounts, self._control
         assert mounts is not None and control is not None  # the server runs
-        folders = [host.config.config_path.parent, control.wishes]
+        folders = [host.config.config_path.parent, *control.wishes]
 
         async def look() -> None:
             await mounts.follow(host.config)
-            for name in await asyncio.to_thread(control.take_wishes):
+            for name in await asyncio.to_thread(control.take_wishes, "restart"):
                 await mounts.restart(name)
+            for name in await asyncio.to_thread(control.take_wishes, "logs"):
+                if (record := await mounts.read_record(name)) is not None:
+                    await asyncio.to_thread(control.answer, name, record)
             self._publish()
 
         await watch_folders("config", lambda: folders, look, DEBOUNCE)
@@ -88,6 +96,9 @@ class MountsFeature:
             served.forwarder.end_principal(principal)
             served.mount.end_principal(principal)
 
+    def _list_events(self, _: Registry) -> Sequence[Part]:
+        return self._events.types if self._list_served() else ()
+
     def _list_served(self) -> list[ServedMount]:
         return self._mounts.list_all() if self._mounts is not None else []
 
@@ -103,7 +114,13 @@ class MountsFeature:
     def _create_mount(self, host: AppHost, config: MountConfig) -> ServedMount:
         store = ListStore(host.folder() / "cache" / FOLDER, config)
         store.load()
-        mount = Mount(config, store, create_opener(host, config), lambda _: self._refresh(host))
+        mount = Mount(
+            config,
+            store,
+            create_opener(host, config),
+            lambda _: self._refresh(host),
+            lambda principal, fault: self._events.tell(config.name, principal, fault),
+        )
         per = config.per or ("session" if config.url and host.config.is_remote else "person")
         forwarder = RequestForwarder(mount, per)
         return ServedMount(mount, forwarder, PartMaker(config, forwarder), per)

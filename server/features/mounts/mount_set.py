@@ -8,6 +8,7 @@ from toolgate.server.config.load import Config
 from toolgate.server.features.mounts.config.faults import MountFault
 from toolgate.server.features.mounts.config.mount_config import MountConfig
 from toolgate.server.features.mounts.config.table import MountList, read_current_mounts
+from toolgate.server.features.mounts.mount.mount_standing import MountRecord
 from toolgate.server.features.mounts.parts.views import ServedMount
 from toolgate.server.protocol.errors import UsageError
 
@@ -60,6 +61,11 @@ class MountSet:
         if served is not None:
             log.info("mount %s is restarted", name)
             await served.mount.restart()
+
+    async def read_record(self, name: str) -> MountRecord | None:
+        """Return what has happened to a mount, or None if there is none of this name."""
+        served = self._served.get(name)
+        return await served.mount.read_record() if served is not None else None
 
     async def close(self) -> None:
         served, self._served = self.list_all(), {}

@@ -54,6 +54,8 @@ class AuditEntry(msgspec.Struct):
     exit: int | None
     duration_ms: float
     bytes: int  # of the result's text and data
+    mount: str | msgspec.UnsetType = msgspec.UNSET  # which the tool is of
+    original: str | msgspec.UnsetType = msgspec.UNSET  # the tool's name there
     prev: str = FIRST_PREV
 
 

@@ -85,6 +85,7 @@ class AuditRecorder:
             decision=call.decision,
             sandbox=f"{sandbox} read-only" if call.is_read_only else sandbox,
             output=output,
+            mounted=call.mounted,
         )
 
     def task_lost(self, kept: StoredTask) -> None:
@@ -121,8 +122,10 @@ class AuditRecorder:
         decision: str = "allowed",
         sandbox: str | None = None,
         output: Output | None = None,
+        mounted: tuple[str, str] | None = None,
     ) -> None:
         digest, redacted = arguments
+        mount, original = mounted or (msgspec.UNSET, msgspec.UNSET)
         self._log.add(
             AuditEntry(
                 seq=0,
@@ -140,6 +143,8 @@ class AuditRecorder:
                 exit=None if output is None else _exit(output),
                 duration_ms=int(seconds * 10_000 + 0.5) / 10,
                 bytes=0 if output is None else _size(output),
+                mount=mount,
+                original=original if isinstance(original, msgspec.UnsetType) else _clean_name(original),
             )
         )
 

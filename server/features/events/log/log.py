@@ -143,8 +143,9 @@ class EventLog:
             self._announce(principal, type.name)
         return ids
 
-    def take_plugin_event(self, type: EventType, principal: str, payload: Any, key: str | None) -> None:
-        """Emit an event of a plugin, from whichever thread. Raises ValueError for a payload that does not fit."""
+    def take_event(self, type: EventType, principal: str, payload: Any, key: str | None) -> None:
+        """Emit an event of a plugin or another feature, from whichever thread. Raises ValueError for a payload that
+        does not fit."""
         try:
             data = make_occurrence(principal, type, key or "", payload).data
             finding = type.check_payload(msgspec.json.decode(data))

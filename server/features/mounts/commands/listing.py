@@ -13,7 +13,7 @@ from toolgate.server.config.load import Config
 from toolgate.server.features.mounts.config.mount_config import MountConfig
 from toolgate.server.features.mounts.config.table import MountList, read_own_mounts
 from toolgate.server.features.mounts.control import MountControl
-from toolgate.server.features.mounts.mount.mount import MountState
+from toolgate.server.features.mounts.mount.mount_standing import MountState
 
 MAX_SERVER = 60  # characters of a command in the table
 

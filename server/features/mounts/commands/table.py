@@ -64,6 +64,16 @@ COMMANDS = FeatureCommands(
             example="toolgate mount restart files",
         ),
         Command(
+            "mount logs",
+            "show what has happened to a mounted server, and what it wrote to standard error",
+            "features.mounts.commands.logs:print_logs",
+            STATE,
+            "NAME",
+            (JSON,),
+            lister="toolgate mount list",
+            example="toolgate mount logs files",
+        ),
+        Command(
             "mount list",
             "list the mounted servers, and what is wrong with any",
             "features.mounts.commands.listing:list_mounts",

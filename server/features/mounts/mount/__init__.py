@@ -7,6 +7,7 @@
     requests    one request from its start to its end, and its questions
     watching    a resource that somebody is subscribed to
     backoff     how long to wait after it failed
+    mount_standing      how it is, and what each principal was told of that
 
 Enter at `mount.Mount`.
 """

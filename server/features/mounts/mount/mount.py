@@ -7,20 +7,17 @@ import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
-import msgspec
-
 from toolgate.server.features.mounts.config.mount_config import MountConfig
-from toolgate.server.features.mounts.mount.backoff import RestartDelay
 from toolgate.server.features.mounts.mount.lists import ListStore, MountLists, fetch_lists
+from toolgate.server.features.mounts.mount.mount_standing import MountRecord, MountStanding, MountState, RunningMount
 from toolgate.server.features.mounts.mount.pool import SessionKey, SessionPool
 from toolgate.server.features.mounts.mount.profile import ClientProfile
 from toolgate.server.features.mounts.mount.watching import ResourceWatches
-from toolgate.server.features.mounts.upstream.errors import MountError, UpstreamRefusedError
+from toolgate.server.features.mounts.upstream.errors import MountError, UpstreamFault, UpstreamRefusedError
 from toolgate.server.features.mounts.upstream.session import UpstreamSession
 
 DEBOUNCE = 0.25  # seconds in which further changes of a list are awaited
 CALM = 2.0  # the same for a mounted server whose lists keep changing
-MAX_DELAYS = 1_000  # principals
 MAX_REFRESHES = 32  # at once
 MAX_FRESH = 256  # kinds of clients
 CHANGES = frozenset(
@@ -45,29 +42,25 @@ class Opener(Protocol):
     async def close(self) -> None: ...
 
 
-class MountState(msgspec.Struct, frozen=True):
-    """How a mount is: "configured" (nothing is known of it yet), "known" (its lists are), "running" or "failed".
-    `since` is in seconds since 1970. `code` and `error` are of the last failure, or ""."""
-
-    status: str
-    since: float
-    code: str = ""
-    error: str = ""
-
-
 class Mount:
-    """One mounted server. `on_change(mount)` is called when its lists or its state differ."""
+    """One mounted server. `on_change(mount)` is called when its lists or its state differ; `on_turn` as by
+    `MountStanding`."""
 
     def __init__(
-        self, config: MountConfig, store: ListStore, opener: Opener, on_change: Callable[["Mount"], None]
+        self,
+        config: MountConfig,
+        store: ListStore,
+        opener: Opener,
+        on_change: Callable[["Mount"], None],
+        on_turn: Callable[[str, UpstreamFault | None], None] = lambda _principal, _fault: None,
     ) -> None:
         self.config = config
         self.store = store
-        self.state = MountState("known" if store.all else "configured", time.time())
+        status = "known" if store.all else "configured"
+        self.standing = MountStanding(config.name, status, lambda: on_change(self), on_turn)
         self._opener = opener
         self._on_change = on_change
         self._pool = SessionPool(self._open)
-        self._delays: dict[str, RestartDelay] = {}  # by principal: one who can't open it holds up no other
         self._fresh: set[ClientProfile] = set()  # whose lists were fetched since the start
         self._quiet_until = 0.0
         self._refreshes: dict[ClientProfile, asyncio.Task[None]] = {}
@@ -77,6 +70,23 @@ class Mount:
     @property
     def name(self) -> str:
         return self.config.name
+
+    @property
+    def state(self) -> MountState:
+        return self.standing.state
+
+    @property
+    def running(self) -> int:
+        """The number of open conversations."""
+        return len(self._pool.list_running())
+
+    async def read_record(self) -> MountRecord:
+        """Return what has happened to it, and what runs."""
+        running = [
+            RunningMount(key.principal, await session.read_log(), session.peer.rubbish)
+            for key, session in self._pool.list_running()
+        ]
+        return MountRecord(list(self.standing.turns), running)
 
     def find_lists(self, profile: ClientProfile) -> MountLists | None:
         """Return what clients of this profile are shown, or None if it is not known yet."""
@@ -94,7 +104,7 @@ class Mount:
 
     async def get_session(self, key: SessionKey) -> UpstreamSession:
         """Return an open conversation. Raises MountError."""
-        left = self._delay_of(key.principal).seconds_left
+        left = self.standing.seconds_left(key.principal)
         if left and not self._pool.has(key):
             raise MountError("BACKING_OFF", f"it failed a moment ago, and is tried again in {left:.0f} s")
         return await self._pool.get(key)
@@ -120,7 +130,7 @@ class Mount:
     async def restart(self) -> None:
         """End its conversations: the next request opens new ones."""
         pool, self._pool = self._pool, SessionPool(self._open)
-        self._delays.clear()
+        self.standing.forgive()
         await pool.close()
 
     async def _open(self, key: SessionKey) -> UpstreamSession:
@@ -133,32 +143,19 @@ class Mount:
         try:
             session = await self._opener.open(key, note)
         except MountError as error:
-            self._note_failure(key, error)
+            self.standing.note_failure(key.principal, error.fault)
             raise
-        self._delays.pop(key.principal, None)
-        self._set_state(MountState("running", time.time()))
+        self.standing.note_open(key.principal)
+        opened = time.monotonic()
+        session.peer.on_failure = lambda fault: self._note_end(key, fault, opened)
         session.follow_lists()
         if key.profile not in self._fresh:
             self.refresh(key)
         return session
 
-    def _delay_of(self, principal: str) -> RestartDelay:
-        if principal not in self._delays:
-            if len(self._delays) >= MAX_DELAYS:
-                del self._delays[next(iter(self._delays))]
-            self._delays[principal] = RestartDelay()
-        return self._delays[principal]
-
-    def _note_failure(self, key: SessionKey, error: MountError) -> None:
-        self._delay_of(key.principal).note_failure()
-        if self.state.error != error.sentence:
-            log.warning("mount %s: %s", self.name, error.text)
-        self._set_state(MountState("failed", time.time(), error.code, error.sentence))
-
-    def _set_state(self, state: MountState) -> None:
-        before, self.state = self.state, state
-        if (before.status, before.error) != (state.status, state.error):
-            self._on_change(self)
+    def _note_end(self, key: SessionKey, fault: UpstreamFault, opened: float) -> None:
+        if fault.code != "SESSION_EXPIRED":  # the mounted server may end a session when it likes
+            self.standing.note_end(key.principal, fault, time.monotonic() - opened)
 
     def _note_fresh(self, profile: ClientProfile) -> None:
         if len(self._fresh) >= MAX_FRESH:
@@ -183,8 +180,9 @@ class Mount:
                 lists = await self._fetch(key)
             except MountError as error:
                 if error.code == "LIST_FAILED":  # others were noted as they came
-                    self._note_failure(key, error)
-                await asyncio.sleep(max(self._delay_of(key.principal).seconds_left, DEBOUNCE))
+                    self.standing.note_failure(key.principal, error.fault)
+                await asyncio.sleep(max(self.standing.seconds_left(key.principal), DEBOUNCE))
+        self.standing.note_success(key.principal)
         self._quiet_until = time.monotonic() + CALM
         self._note_fresh(key.profile)
         if self.store.put(key.profile, lists):

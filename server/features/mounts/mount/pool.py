@@ -54,11 +54,10 @@ class SessionPool:
         self._endings: set[asyncio.Task[None]] = set()
         self._sweeping: asyncio.Task[None] | None = None
 
-    @property
-    def running(self) -> list[UpstreamSession]:
-        """The open conversations."""
-        found = (held.session for held in self._held.values())
-        return [session for session in found if session is not None and session.is_alive]
+    def list_running(self) -> list[tuple[SessionKey, UpstreamSession]]:
+        """Return the open conversations."""
+        found = ((key, held.session) for key, held in self._held.items())
+        return [(key, session) for key, session in found if session is not None and session.is_alive]
 
     def has(self, key: SessionKey) -> bool:
         """Return whether there is such a conversation, or one is being opened."""

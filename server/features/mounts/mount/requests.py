@@ -107,6 +107,8 @@ class RequestForwarder:
     def _find_key(self, context: Context) -> SessionKey:
         """Return the key of the conversation for a caller."""
         caller = context.caller
+        if self._per == "all":
+            self._mount.standing.note_sharer(context.principal)
         return create_key(self._per, context.principal, caller.capabilities, caller.session, caller.scopes)
 
     async def _repeat(

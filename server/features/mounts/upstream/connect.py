@@ -37,16 +37,19 @@ async def _talk_to_program(
     mount: MountConfig, start: StartProgram, capabilities: Mapping[str, Any], on_notice: OnNotice, protocol: Any
 ) -> UpstreamSession:
     peer = UpstreamPeer(on_notice)
-    peer.wire = ProgramWire(await start(), peer, [*mount.env.values(), *mount.args])
+    wire = peer.wire = ProgramWire(await start(), peer, [*mount.env.values(), *mount.args])
     try:
         return await shake_hands(peer, protocol, capabilities, OPEN_TIMEOUT)
     except MountError as error:
-        await peer.wire.close()
+        said = await wire.read_last_words() if error.code == "INITIALIZE_TIMEOUT" else ""
+        await wire.close()
+        if said:
+            raise MountError(error.code, f"{error.sentence}; {said}") from None
         if error.code in ("STDIO_EXITED", "STDIO_CLOSED"):
             raise MountError("STDIO_EXITED_BEFORE_INITIALIZE", error.sentence) from None
         raise
     except BaseException:
-        await peer.wire.close()
+        await wire.close()
         raise
 
 

@@ -74,6 +74,10 @@ class Wire(Protocol):
         """Stop waiting for an answer; return whether that alone tells the mounted server."""
         ...
 
+    async def read_log(self) -> str:
+        """Return the last that the mounted server said beside the protocol, or ""."""
+        ...
+
     async def close(self) -> None: ...
 
 
@@ -85,6 +89,7 @@ class UpstreamPeer:
         self.revision = ""  # what is spoken, once it is known
         self.failure: UpstreamFault | None = None  # why no more answers come
         self.rubbish = 0  # messages that could not be read
+        self.on_failure: Callable[[UpstreamFault], None] | None = None  # called once, when no more answers come
         self._on_notice = on_notice
         self._last_id = 0
         self._flights: dict[int, Flight] = {}
@@ -188,6 +193,9 @@ class UpstreamPeer:
         flights, self._flights = list(self._flights.values()), {}
         for each in flights:
             each.end(self.failure)
+        told, self.on_failure = self.on_failure, None
+        if told is not None:
+            told(self.failure)
 
     def _sort(self, message: UpstreamMessage, flight: Flight | None) -> None:
         if not message.has_method:

@@ -40,6 +40,17 @@ class ProgramWire:
     def abandon(self, flight: Flight) -> bool:
         return False
 
+    async def read_log(self) -> str:
+        try:
+            return hide_secrets((await self._program.stderr_tail()).strip(), self._secrets)
+        except ToolError:  # its node is away
+            return ""
+
+    async def read_last_words(self) -> str:
+        """Return the end of its log, as a part of a sentence, or ""."""
+        said = (await self.read_log())[-MAX_SAID:]
+        return f"its last words: {said}" if said else ""
+
     async def close(self) -> None:
         self._is_closed = True
         try:
@@ -77,7 +88,7 @@ class ProgramWire:
                 end = await self._program.wait()
         except TimeoutError:
             return UpstreamFault("STDIO_CLOSED", "it has closed its output and goes on running")
-        said = hide_secrets((await self._program.stderr_tail()).strip(), self._secrets)[-MAX_SAID:]
+        said = await self.read_last_words()
         why = [*([end.reason] if end.reason else []), *end.hits]
-        told = [f"it exited with code {end.exit_code}", *why, *([f"its last words: {said}"] if said else [])]
+        told = [f"it exited with code {end.exit_code}", *why, *([said] if said else [])]
         return UpstreamFault("STDIO_EXITED", "; ".join(told))

@@ -115,7 +115,12 @@ class UpstreamSession:
                 with contextlib.suppress(MountError, UpstreamRefusedError, TimeoutError):
                     await self.request("resources/unsubscribe", {"uri": uri})
 
+    async def read_log(self) -> str:
+        """Return the last that the mounted server said beside the protocol, or ""."""
+        return await self.peer.wire.read_log() if self.peer.wire is not None else ""
+
     async def close(self) -> None:
+        self.peer.on_failure = None  # it ends because we end it
         if self._following is not None:
             self._following.cancel()
         if self.peer.wire is not None:
