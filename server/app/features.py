@@ -67,5 +67,7 @@ def list_rows(config: Config) -> list[FeatureRow]:
 
 
 def _is_on(row: FeatureRow, config: Config) -> bool:
+    if row.table and config.is_remote:
+        return True
     keys = [*row.switches, *([row.table] if row.table else [])]
     return not keys or any(getattr(config, key) for key in keys)

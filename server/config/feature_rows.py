@@ -14,8 +14,8 @@ class FeatureRow(msgspec.Struct, frozen=True):
     """One feature. All but `switches` and `table` are `module:NAME` below `ROOM`, or "".
 
     switches: keys of options; the feature is on if one has a value
-    table: the table of the config file that it reads, `config.<table>`; the feature is on if the file has it. Without
-        switches and a table it is always on
+    table: the table of the config file that it reads, `config.<table>`; the feature is on if the file has it, and where
+        HTTP is served, since the table may come later. Without switches and a table it is always on
     is_http_only: whether it is on only where HTTP is served
     feature: its class; without one it is no part of a server
     options: its options by their group in the help; this module is imported at each start

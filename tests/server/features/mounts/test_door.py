@@ -45,6 +45,16 @@ def test_the_audit_log_names_the_mount_and_the_tool_there(start: Start, tmp_path
     assert not {"mount", "original"} & entries["Bash"].keys()
 
 
+def test_the_first_mount_of_a_server_over_http_is_live(tmp_path: Path) -> None:
+    options = write_config(tmp_path, "")
+    with site(tmp_path, *ALONE, *options) as listening, spoken(listening, "http") as client:
+        names = {tool["name"] for tool in client.request("tools/list")["tools"]}
+        assert not [name for name in names if name.startswith("far__")]
+        write_config(tmp_path, command_mount("legacy"))
+        wait_listed(client)
+        assert client.text("far__count") == "1"
+
+
 def test_figures_tell_of_mounts_that_fail_and_of_open_sessions(tmp_path: Path) -> None:
     options = write_config(tmp_path, command_mount("legacy"), '[mounts.gone]\ncommand = "/no/such"\n')
     with site(tmp_path, *ALONE, *options) as listening:
