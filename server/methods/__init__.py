@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from toolgate.server.base.asyncio_tasks import DeadlineTimer
 from toolgate.server.methods import lifecycle, lists, prompts, resources, skills, subscriptions, tasks, tools
 from toolgate.server.methods.scopes import ScopeRules, fixed_scopes
-from toolgate.server.methods.server import Answer, Server
+from toolgate.server.methods.server import Answer, RegistryViews, Server
 from toolgate.server.protocol import serialization
 from toolgate.server.protocol.dispatcher import Dispatcher, Method
 from toolgate.server.protocol.revisions import Revision
@@ -80,16 +80,13 @@ def build_dispatcher(server: Server, added: Sequence[Mapping[str, Method]] = ())
 
 def with_prepared_views(server: Server, answer: Answer) -> Answer:
     """Return `answer` for lists in which other servers may have parts."""
-    views = server.views
-    if views is None:
-        return answer
 
-    async def prepare_and_answer(call: Call) -> Any:
+    async def prepare_and_answer(views: RegistryViews, call: Call) -> Any:
         await views.prepare(call.session)
         answered = answer(call)
         return await answered if isawaitable(answered) else answered
 
-    return prepare_and_answer
+    return lambda call: answer(call) if server.views is None else prepare_and_answer(server.views, call)
 
 
 def _merge(*tables: Mapping[str, Method]) -> dict[str, Method]:

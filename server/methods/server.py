@@ -212,7 +212,7 @@ class Server(msgspec.Struct, eq=False, dict=True):
     prepare: Callable[[str], Awaitable[None]] | None = None  # the same, where workspaces are elsewhere
     security_schemes: Callable[[str], list[dict[str, Any]]] | None = None  # scope → securitySchemes, with sign-in
     capabilities: Sequence[Capability] = ()  # beside those of the core
-    views: RegistryViews | None = None  # None: every client is shown the same
+    views: RegistryViews | None = None  # None: every client is shown the same; a feature may set it later
     on_refusal: "AsyncHook[[str, str, Rule | None]]" = msgspec.field(default_factory=AsyncHook)
     on_swap: Hook[[Registry, Registry]] = msgspec.field(default_factory=Hook)
     caches: "WeakKeyDictionary[Registry, ListCache]" = msgspec.field(default_factory=WeakKeyDictionary)

@@ -8,7 +8,7 @@ from toolgate.server.app.host import AppHost, Job
 from toolgate.server.base.watch import watch_folders
 from toolgate.server.features.mounts.config.mount_config import MountConfig
 from toolgate.server.features.mounts.config.table import read_own_mounts
-from toolgate.server.features.mounts.control import MountControl
+from toolgate.server.features.mounts.control import FOLDER, MountControl
 from toolgate.server.features.mounts.gauges import mount_rows
 from toolgate.server.features.mounts.health import describe_mounts
 from toolgate.server.features.mounts.mount.lists import ListStore
@@ -16,7 +16,7 @@ from toolgate.server.features.mounts.mount.mount import Mount
 from toolgate.server.features.mounts.mount.requests import RequestForwarder
 from toolgate.server.features.mounts.mount_events import MountEvents
 from toolgate.server.features.mounts.mount_set import MountSet
-from toolgate.server.features.mounts.openers import FOLDER, create_opener, make_id
+from toolgate.server.features.mounts.openers import create_opener, make_id
 from toolgate.server.features.mounts.parts.create import PartMaker
 from toolgate.server.features.mounts.parts.views import MountViews, ServedMount
 from toolgate.tools.api.registry import Part, Registry
@@ -42,7 +42,8 @@ class MountsFeature:
         host.metric_rows.append(lambda: mount_rows(lambda: [served.mount for served in self._list_served()]))
         host.health_parts.append(lambda: describe_mounts([served.mount for served in self._list_served()]))
         host.on.removal.append(self._end_principal)
-        host.views.take(lambda _: self._views)
+        if host.config.mounts:
+            host.views.take(lambda _: self._views)
         host.jobs.append(Job(lambda: self._follow(host), FOLLOW_AFTER))
 
     async def connect(self, host: AppHost) -> None:
@@ -105,6 +106,8 @@ class MountsFeature:
     def _refresh(self, host: AppHost) -> None:
         if self._serves:
             self._publish()
+            if self._list_served():
+                host.server().views = self._views  # the first mounts may come now
             host.served().refresh()
 
     async def _close_mount(self, served: ServedMount) -> None:
@@ -112,7 +115,7 @@ class MountsFeature:
         await served.mount.close()
 
     def _create_mount(self, host: AppHost, config: MountConfig) -> ServedMount:
-        store = ListStore(host.folder() / "cache" / FOLDER, config)
+        store = ListStore(host.folder() / FOLDER, config)
         store.load()
         mount = Mount(
             config,

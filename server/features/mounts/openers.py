@@ -1,5 +1,6 @@
 """Open conversations with the server of one mount: over a URL, or with a command."""
 
+import asyncio
 import hashlib
 import socket
 from collections.abc import Awaitable, Callable
@@ -7,6 +8,7 @@ from pathlib import Path
 
 from toolgate.server.app.host import AppHost
 from toolgate.server.features.mounts.config.mount_config import MountConfig
+from toolgate.server.features.mounts.install.installation import find_argv
 from toolgate.server.features.mounts.mount.mount import Opener
 from toolgate.server.features.mounts.mount.pool import SessionKey
 from toolgate.server.features.mounts.mount.profile import extend_path
@@ -16,8 +18,6 @@ from toolgate.server.features.mounts.upstream.http_client import HttpClient
 from toolgate.server.features.mounts.upstream.session import UpstreamSession
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.workspace.workspace import ProgramStream, Workspace
-
-FOLDER = "mounts"  # in the state folder: what was installed for each mount
 
 GUARDED = {"PYTHONNOUSERSITE": "1"}  # the home is the person's, and what lies there must not run with the variables
 
@@ -44,17 +44,23 @@ class ProgramOpener:
     """Each conversation has a program of its own, in a sandbox of its own over the workspace of its principal.
 
     - `find_workspace(principal)` returns it.
-    - `installed`: the folder of what was installed for the mount, which the sandbox shows.
+    - `state`: the folder in which its program may be installed.
     - `keeps_secrets`: other people's commands must not be able to read the mount's variables.
     """
 
     def __init__(
-        self, config: MountConfig, own_id: str, find_workspace: FindWorkspace, installed: Path, *, keeps_secrets: bool
+        self,
+        config: MountConfig,
+        own_id: str,
+        find_workspace: FindWorkspace,
+        state: Path | None,
+        *,
+        keeps_secrets: bool,
     ) -> None:
         self._config = config
         self._own_id = own_id
         self._find_workspace = find_workspace
-        self._installed = installed
+        self._state = state
         self._keeps_secrets = keeps_secrets
 
     async def open(self, key: SessionKey, on_notice: OnNotice) -> UpstreamSession:
@@ -75,9 +81,12 @@ class ProgramOpener:
                 "SECRETS_EXPOSED", "its env could be read by commands here: use a sandbox, or leave it out"
             )
         env = config.env if workspace.sandbox == "none" else {**GUARDED, **config.env}
-        shows = [folder for folder in (config.cwd, self._installed) if folder is not None and folder.is_dir()]
+        argv, shown = [config.command, *config.args], list[Path]()
+        if self._state is not None:
+            argv, shown = await asyncio.to_thread(find_argv, self._state, config.name, argv)
+        shows = [folder for folder in (config.cwd, *shown) if folder is not None and folder.is_dir()]
         try:
-            return await workspace.open_program([config.command, *config.args], env=env, cwd=config.cwd, shows=shows)
+            return await workspace.open_program(argv, env=env, cwd=config.cwd, shows=shows)
         except ToolError as error:
             raise MountError("NOT_STARTED", error.text) from None
 
@@ -93,8 +102,8 @@ def create_opener(host: AppHost, config: MountConfig) -> Opener:
             await prepare(principal)
         return host.workspaces().get_or_open(principal)
 
-    installed = host.folder() / FOLDER / config.name
-    return ProgramOpener(config, own_id, find_workspace, installed, keeps_secrets=host.signs_in)
+    state = None if host.config.node else host.folder()  # what is installed here is not there
+    return ProgramOpener(config, own_id, find_workspace, state, keeps_secrets=host.signs_in)
 
 
 def make_id(host: AppHost) -> str:

@@ -12,6 +12,9 @@ from toolgate.server.config.load import Config
 from toolgate.server.features.mounts.config.editing import MountsFile, open_mounts_file
 from toolgate.server.features.mounts.config.mount_config import MountConfig
 from toolgate.server.features.mounts.config.table import read_mount
+from toolgate.server.features.mounts.install.installation import find_installed, install_program, remove_program
+from toolgate.server.features.mounts.install.installer import InstallError
+from toolgate.server.features.mounts.install.package_command import read_package_command
 from toolgate.server.protocol.errors import UsageError
 
 ITEM = re.compile(r"\s*([^=:\s]+)\s*[=:](.*)", re.DOTALL)
@@ -30,8 +33,9 @@ def add_mount(
     scope: str | None = None,
     tools: Sequence[str] = (),
     replace: bool = False,
+    no_install: bool = False,
 ) -> int:
-    """Add a mount to the config file."""
+    """Add a mount to the config file. The package of an `npx` or `uvx` command is installed before."""
     if bool(commands) == bool(url):
         raise UsageError("mount add: give either the command of the server, behind --, or its --url")
     rows: dict[str, Any] = {
@@ -50,10 +54,24 @@ def add_mount(
     def add(file: MountsFile) -> str:
         if name in file.mounts and not replace:
             raise UsageError(f"mount add: {file.file} already has a mount {name}: --replace replaces it")
+        remove_program(config.state, name)
+        if not no_install:
+            install_for(config, name, commands)
         file.set_mount(name, rows)
         return f"Added {name} to {file.file}"
 
     return edit_file(config, "mount add", add, notes)
+
+
+def install_for(config: Config, name: str, words: Sequence[str]) -> None:
+    """Install the package that the words of a command name, if they name one and it is not there yet. Raises
+    InstallError."""
+    package = read_package_command(words[0], words[1:]) if words else None
+    if package is None or find_installed(config.state, name, package) is not None:
+        return
+    if shutil.which(words[0], path=config.environment.get("PATH")):
+        print(f"Installing {' '.join(package.packages)} for {name}", file=sys.stderr)
+        install_program(config.state, name, package, config.environment)
 
 
 def remove_mount(config: Config, *, name: str) -> int:
@@ -66,6 +84,7 @@ def remove_mount(config: Config, *, name: str) -> int:
             known = near or (f"; mounts are {listed}" if listed else "")
             raise UsageError(f"mount remove: {file.file} has no mount {name!r}{known}")
         file.remove_mount(name)
+        remove_program(config.state, name)
         return f"Removed {escape_unprintable(name)} from {file.file}"
 
     return edit_file(config, "mount remove", remove)
@@ -81,7 +100,7 @@ def edit_file(
         done = work(file)
         if not is_dry:
             file.save()
-    except ConfigFileError as error:
+    except (ConfigFileError, InstallError) as error:
         print(f"toolgate: {command}: {error}", file=sys.stderr)
         return 1
     print(done)

@@ -15,6 +15,7 @@ from toolgate.server.features.mounts.config.editing import TABLE, MountsFile
 from toolgate.server.features.mounts.config.imports.notation import read_client_file
 from toolgate.server.features.mounts.config.imports.plan import ImportedMount, ImportPlan, plan_import
 from toolgate.server.features.mounts.config.imports.shapes import SHAPES
+from toolgate.server.features.mounts.install.package_command import read_package_command
 from toolgate.server.protocol.errors import UsageError
 
 HIDDEN = "…"  # instead of a value that may be a key
@@ -56,6 +57,8 @@ def _describe_plan(plan: ImportPlan, *, dry_run: bool) -> list[str]:
         lines += _format_mount(mount) if dry_run else [f"{mount.name}: {describe_server(mount.rows)}"]
         lines += [f"  from {mount.origin!r}"] if mount.origin != mount.name else []
         lines += [f"  {note}" for note in mount.notes]
+        if read_package_command(mount.rows.get("command", ""), mount.rows.get("args", [])) is not None:
+            lines.append(f"  toolgate mount test {mount.name} installs its package; until then each start loads it")
     return [*lines, *(f"left out: {line}" for line in plan.left_out)]
 
 

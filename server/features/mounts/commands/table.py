@@ -21,6 +21,7 @@ PATTERNS = Option(
     metavar="PATTERN,…",
 )
 REPLACE = Option("replace", "replace what has the same name", parse_bool)
+NO_INSTALL = Option("no-install", "don't install the package of an npx or uvx command", parse_bool)
 DRY_RUN = Option("dry-run", "show what would be written, and write nothing", parse_bool)
 
 COMMANDS = FeatureCommands(
@@ -31,7 +32,7 @@ COMMANDS = FeatureCommands(
             "features.mounts.commands.edit:add_mount",
             STATE,
             "NAME [COMMAND…]",
-            (SERVER_URL, HEADER, VARIABLE, PER, SCOPE, PATTERNS, REPLACE),
+            (SERVER_URL, HEADER, VARIABLE, PER, SCOPE, PATTERNS, REPLACE, NO_INSTALL),
             example="toolgate mount add files -- npx -y @modelcontextprotocol/server-filesystem /srv/files",
             is_url_running=False,
         ),

@@ -5,7 +5,10 @@ import asyncio
 from toolgate.server.base.text import escape_unprintable, suggest
 from toolgate.server.cli.terminal.output import print_json_line
 from toolgate.server.config.load import Config
+from toolgate.server.features.mounts.commands.edit import install_for
+from toolgate.server.features.mounts.config.mount_config import MountConfig
 from toolgate.server.features.mounts.config.table import read_own_mounts
+from toolgate.server.features.mounts.install.installer import InstallError
 from toolgate.server.features.mounts.trial import MountTrial, describe_trial, try_mounts
 from toolgate.server.protocol.errors import UsageError
 
@@ -21,10 +24,9 @@ def test_mount(config: Config, *, name: str, json: bool = False) -> int:
     if mount is None and not faults:
         known = [each.name for each in found.mounts] + [fault.name for fault in found.faults]
         raise UsageError(f"mount test: {config.config_path} has no mount {name!r}{suggest(name, known)}")
-    if mount is None:
-        trial = MountTrial(name, 0.0, code=faults[0].code, error=faults[0].text)
-    else:
-        (trial,) = asyncio.run(try_mounts(config, [mount]))
+    trial = (
+        _try(config, mount) if mount is not None else MountTrial(name, 0.0, code=faults[0].code, error=faults[0].text)
+    )
     if json:
         tools = [tool.get("name") for tool in trial.lists.tools]
         print_json_line({"name": name, "code": trial.code, "error": trial.error, "tools": tools})
@@ -33,6 +35,16 @@ def test_mount(config: Config, *, name: str, json: bool = False) -> int:
     else:
         _print_trial(trial)
     return 1 if trial.code else 0
+
+
+def _try(config: Config, mount: MountConfig) -> MountTrial:
+    """Return how a mount does, whose package is installed first where it was not."""
+    try:
+        install_for(config, mount.name, [mount.command, *mount.args])
+    except InstallError as error:
+        return MountTrial(mount.name, 0.0, code="NOT_STARTED", error=str(error))
+    (trial,) = asyncio.run(try_mounts(config, [mount]))
+    return trial
 
 
 def _print_trial(trial: MountTrial) -> None:

@@ -86,8 +86,6 @@ class MountViews:
             await asyncio.wait(waiting, timeout=PATIENCE)
 
     def view(self, session: Session, registry: Registry) -> Registry:
-        if not self._list_mounts():
-            return registry
         profile = create_profile(session.capabilities)
         views = self._views.setdefault(registry, {})
         found = views.get(profile)

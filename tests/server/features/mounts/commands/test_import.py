@@ -37,6 +37,7 @@ def test_servers_are_added_and_what_is_left_is_said(file: Path, run: Run) -> Non
         "  skipped: dev",
         "  env: T: ${input:key} is to be set by you: write the value, or ${env:NAME} for a variable of the server's "
         "environment (Your key)",
+        "  toolgate mount test my-files installs its package; until then each start loads it",
         "web: https://a/mcp?…",
         "left out: off: it is disabled there",
         f"Added 2 mounts to {file}",
