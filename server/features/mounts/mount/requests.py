@@ -14,6 +14,13 @@ from typing import Any
 import msgspec
 
 from toolgate.server.calls.client import InputRequired
+from toolgate.server.features.mounts.mount.forwarded_request import (
+    RELATED,
+    ForwardedRequest,
+    Result,
+    start_request,
+    start_task,
+)
 from toolgate.server.features.mounts.mount.mount import Mount
 from toolgate.server.features.mounts.mount.pool import SessionKey
 from toolgate.server.features.mounts.mount.profile import create_profile
@@ -24,7 +31,7 @@ from toolgate.server.features.mounts.upstream.errors import (
     UpstreamRefusal,
     UpstreamRefusedError,
 )
-from toolgate.server.features.mounts.upstream.peer import PROGRESS, Flight, MountNotice, Question
+from toolgate.server.features.mounts.upstream.peer import PROGRESS, MountNotice, Question
 from toolgate.server.features.mounts.upstream.session import UpstreamSession
 from toolgate.server.protocol.errors import RpcError
 from toolgate.server.protocol.request_meta import SERVER
@@ -38,23 +45,6 @@ FAILED = -32603  # the code of an answer to a question that the client did not g
 NEVER_RAN = frozenset(("SESSION_EXPIRED", "CONNECT_FAILED"))
 BROKEN = frozenset(("CONNECTION_LOST", "STDIO_EXITED", "STDIO_CLOSED", "TOO_LARGE", "BAD_MESSAGE"))
 
-Result = dict[str, Any]
-
-
-class ForwardedRequest:
-    """One request that is under way, and its question that is not answered yet."""
-
-    def __init__(self, session: UpstreamSession, flight: Flight, principal: str) -> None:
-        self.session = session
-        self.flight = flight
-        self.principal = principal
-        self.question: Question | None = None
-        self.asked = 0  # questions so far
-        self.ending: asyncio.TimerHandle | None = None
-
-    def cancel(self, reason: str) -> None:
-        self.session.peer.cancel(self.flight, reason)
-
 
 class RequestForwarder:
     """Carries requests to one mount. `per` says who shares a conversation."""
@@ -64,13 +54,16 @@ class RequestForwarder:
         self._per = per
         self._parked: dict[str, ForwardedRequest] = {}
 
-    async def forward(self, method: str, params: Mapping[str, Any], context: Context, *, is_repeatable: bool) -> Result:
-        """Return the mounted server's result, its members as they came. Raises MountError, RpcError, CannotAskError."""
+    async def forward(
+        self, method: str, params: Mapping[str, Any], context: Context, *, is_repeatable: bool, as_task: bool = False
+    ) -> Result:
+        """Return the mounted server's result, its members as they came. `as_task`: a server with sessions runs the call
+        as a task only. Raises MountError, RpcError, CannotAskError."""
         meta = strip_meta(context.caller.meta)
         sent = {**params, "_meta": meta} if meta else params
         try:
             async with self._mount.take_turn():
-                return _finish(await self._carry(method, sent, context, is_repeatable), context)
+                return _finish(await self._carry(method, sent, context, is_repeatable, as_task), context)
         except UpstreamRefusedError as error:
             raise _create_rpc_error(error.refusal) from None
 
@@ -89,7 +82,9 @@ class RequestForwarder:
                 del self._parked[id]
                 _end_parked(request)
 
-    async def _carry(self, method: str, params: Mapping[str, Any], context: Context, is_repeatable: bool) -> Result:
+    async def _carry(
+        self, method: str, params: Mapping[str, Any], context: Context, is_repeatable: bool, as_task: bool
+    ) -> Result:
         id, is_new = await _name_call(context)
         parked = None if is_new else self._unpark(id, context.principal)
         if parked is not None:
@@ -100,7 +95,10 @@ class RequestForwarder:
                 return await self._ask_in_rounds(session, method, params, context)
             if not is_new:
                 raise MountError("QUESTION_EXPIRED", "what asked this question is over: make the call again")
-            return await self._follow_or_park(await _start(session, method, params, context), context, id)
+            request = (
+                start_task(session, params, context) if as_task else start_request(session, method, params, context)
+            )
+            return await self._follow_or_park(await request, context, id)
 
         return await self._repeat(self._find_key(context), send, is_repeatable)
 
@@ -137,7 +135,7 @@ class RequestForwarder:
 
             async def send(given: Mapping[str, Any] = given) -> Result:
                 try:
-                    request = await _start(session, method, {**params, **given}, context)
+                    request = await start_request(session, method, {**params, **given}, context)
                     return await self._follow_or_cancel(request, context)
                 except MountError as error:
                     if not given:
@@ -164,13 +162,14 @@ class RequestForwarder:
             raise
 
     async def _follow_or_cancel(self, request: ForwardedRequest, context: Context) -> Result:
+        seconds = request.timeout or self._mount.config.timeout
         try:
-            return await _follow(request, context, self._mount.config.timeout)
+            return await _follow(request, context, seconds)
         except InputRequired:
             raise
         except TimeoutError:
             request.cancel("it took too long")
-            raise MountError("CALL_TIMEOUT", f"no answer within {self._mount.config.timeout:g} s") from None
+            raise MountError("CALL_TIMEOUT", f"no answer within {seconds:g} s") from None
         except BaseException:
             request.cancel("no longer needed")
             raise
@@ -218,14 +217,6 @@ async def _name_call(context: Context) -> tuple[str, bool]:
 
     name = await context.once("mounted-call", create)
     return name, is_new
-
-
-async def _start(
-    session: UpstreamSession, method: str, params: Mapping[str, Any], context: Context
-) -> ForwardedRequest:
-    flight = Flight(session.can_ask)
-    await session.start(method, params, flight, with_progress=context.wants_progress)
-    return ForwardedRequest(session, flight, context.principal)
 
 
 async def _follow(request: ForwardedRequest, context: Context, seconds: float) -> Result:
@@ -304,6 +295,7 @@ def _finish(result: Result, context: Context) -> Result:
     meta = _read(result, "_meta")
     if isinstance(meta, dict):
         meta.pop(SERVER, None)
+        meta.pop(RELATED, None)
         result = {**result, "_meta": meta} if meta else {name: result[name] for name in result if name != "_meta"}
     if not context.knows("result_types"):
         return {name: value for name, value in result.items() if name != "resultType"}

@@ -80,10 +80,11 @@ class PartMaker:
             raise TypeError("its input schema is no object")
         original = item["name"]
         shown = name("tools", original)
+        wire, is_task = _read_execution(_rename(rewriter.rewrite_item(item), shown))
         return Tool(
             self._function,
             **self._describe(shown, item),
-            relay=ToolRelay(self._forwarder, original, _rename(rewriter.rewrite_item(item), shown), rewriter),
+            relay=ToolRelay(self._forwarder, original, wire, rewriter, is_task=is_task),
             annotations=self._judge(original),
             raw_input=schema,
             mount=self._config.name,
@@ -147,6 +148,18 @@ def _rename(item: Mapping[str, Any], shown: str) -> dict[str, Any]:
         return {**item}
     meta = item.get("_meta")
     return {**item, "name": shown, "_meta": {**(meta if isinstance(meta, dict) else {}), ORIGINAL: item["name"]}}
+
+
+def _read_execution(item: Mapping[str, Any]) -> tuple[Mapping[str, Any], bool]:
+    """Return the tool as it is shown, and whether it runs as a task only: that is done here, so clients are not told
+    to."""
+    execution = item.get("execution")
+    if not isinstance(execution, dict) or execution.get("taskSupport") != "required":
+        return item, False
+    left = {name: value for name, value in execution.items() if name != "taskSupport"}
+    return {
+        name: left if name == "execution" else value for name, value in item.items() if left or name != "execution"
+    }, True
 
 
 def _word(value: Any) -> str:

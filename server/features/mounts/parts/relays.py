@@ -15,6 +15,7 @@ class MountedRelay:
     """The way to one part: `original` names it at its mount. `wire` is how it is listed here."""
 
     method = ""
+    _is_task = False
 
     def __init__(
         self, forwarder: RequestForwarder, original: str, wire: Mapping[str, Any], rewriter: UriRewriter
@@ -33,7 +34,9 @@ class MountedRelay:
         return await self._send({"name": self.original, **params}, context)
 
     async def _send(self, params: Mapping[str, Any], context: Context) -> Mapping[str, Any]:
-        result = await self._forwarder.forward(self.method, params, context, is_repeatable=self.is_repeatable)
+        result = await self._forwarder.forward(
+            self.method, params, context, is_repeatable=self.is_repeatable, as_task=self._is_task
+        )
         return self._rewriter.rewrite_result(result)
 
     def watch(self, uri: str, context: Context) -> AsyncIterator[object] | None:
@@ -54,6 +57,19 @@ class ToolRelay(MountedRelay):
     """A tool. The mounted server's own hints say whether a call may be repeated."""
 
     method = "tools/call"
+
+    def __init__(
+        self,
+        forwarder: RequestForwarder,
+        original: str,
+        wire: Mapping[str, Any],
+        rewriter: UriRewriter,
+        *,
+        is_task: bool = False,
+    ) -> None:
+        """`is_task`: the mounted server runs it as a task only."""
+        super().__init__(forwarder, original, wire, rewriter)
+        self._is_task = is_task
 
     @property
     def is_repeatable(self) -> bool:

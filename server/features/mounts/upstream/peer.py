@@ -93,6 +93,7 @@ class UpstreamPeer:
         self._on_notice = on_notice
         self._last_id = 0
         self._flights: dict[int, Flight] = {}
+        self._successors: dict[int, Flight] = {}  # requests that are answered → those that follow them
         self._replies: set[asyncio.Task[None]] = set()
 
     @property
@@ -166,6 +167,13 @@ class UpstreamPeer:
             return
         self._tell(CANCELLED, {"requestId": flight.id, "reason": reason})
 
+    def set_successor(self, before: Flight, after: Flight | None) -> None:
+        """Have what still comes of a request that is answered soon, progress and questions, go to the one that follows
+        it, until that is over. None: none follows."""
+        self._successors.pop(before.id, None)
+        if after is not None:
+            self._successors[before.id] = after
+
     def receive(self, data: bytes, flight: Flight | None = None) -> None:
         """Take what the mounted server sent, if known for the request `flight`. Rubbish is counted and left out."""
         try:
@@ -191,6 +199,7 @@ class UpstreamPeer:
             return
         self.failure = self.failure or fault
         flights, self._flights = list(self._flights.values()), {}
+        self._successors.clear()
         for each in flights:
             each.end(self.failure)
         told, self.on_failure = self.on_failure, None
@@ -232,13 +241,14 @@ class UpstreamPeer:
 
     def _find_asked(self, method: str) -> Flight | None:
         """Return the newest request whose client can answer: a question over pipes names no request."""
-        able = [flight for flight in self._flights.values() if method in flight.can_ask]
+        waiting = {**self._flights, **self._successors}
+        able = [waiting[id] for id in sorted(waiting) if method in waiting[id].can_ask]
         return able[-1] if able else None
 
     def _take_notice(self, method: str, params: dict[str, Any], flight: Flight | None) -> None:
         if method == PROGRESS:
             token = params.get("progressToken")
-            flight = self._flights.get(token) if type(token) is int else None
+            flight = self._successors.get(token) or self._flights.get(token) if type(token) is int else None
         elif method == LOG:
             calls = (each for each in reversed(self._flights.values()) if each.is_call)
             flight = flight or next(calls, None)
@@ -250,6 +260,8 @@ class UpstreamPeer:
 
     def _forget(self, flight: Flight) -> None:
         self._flights.pop(flight.id, None)
+        if self._successors:
+            self._successors = {id: after for id, after in self._successors.items() if after is not flight}
 
     def _reply(self, message: bytes) -> None:
         assert self.wire is not None

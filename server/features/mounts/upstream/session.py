@@ -43,6 +43,7 @@ class UpstreamSession:
         self.info = info
         self.capabilities = capabilities
         self._following: asyncio.Task[None] | None = None
+        self._requests: set[asyncio.Task[None]] = set()
         self._envelope = create_envelope(info.revision, capabilities) if info.is_modern else {}
         self.can_ask = frozenset(method for name, method in METHODS.items() if name in capabilities)
 
@@ -57,6 +58,16 @@ class UpstreamSession:
     async def request(self, method: str, params: Mapping[str, Any] = {}, timeout: float = LIST_TIMEOUT) -> Members:
         """Return the result of a request of our own. Raises MountError, UpstreamRefusedError, TimeoutError."""
         return await self.peer.request(method, self._with_envelope(params), timeout, self._headers(method, params))
+
+    def request_soon(self, method: str, params: Mapping[str, Any]) -> None:
+        """Send a request whose result nobody needs, and whose failure helps nobody."""
+        task = asyncio.get_running_loop().create_task(self._request_quietly(method, params))
+        self._requests.add(task)
+        task.add_done_callback(self._requests.discard)
+
+    async def _request_quietly(self, method: str, params: Mapping[str, Any]) -> None:
+        with contextlib.suppress(MountError, UpstreamRefusedError, TimeoutError):
+            await self.request(method, params)
 
     async def list_all(self, method: str, field: str) -> list[dict[str, Any]]:
         """Return all items of a list, page by page. Raises MountError, UpstreamRefusedError."""

@@ -24,6 +24,11 @@ ODD_RESULT = (  # what a decoder would change: numbers, the order of keys, field
 )
 QUIET = ("echo", "odd", "error", "count", "progress", "log", "slow", "env", "pid", "grow", "touch")
 ASKING = ("ask", "sample", "roots")
+TASKS = (
+    "long",
+    "tasks_begun",
+    "tasks_ended",
+)  # with FAR_TASKS in the environment: they run as tasks only, in the sessions era
 NAMES = (*QUIET, *ASKING, "exit", "rubbish", "flood", "wrong_id", "deep", "large")
 
 Emit = Callable[[Any], None]
@@ -48,6 +53,12 @@ class FarServer:
         self.subscribed: dict[str, Emit] = {}
         self.listening: list[Emit] = []
         self.running: dict[Any, threading.Event] = {}
+        self.tasks: dict[str, queue.Queue[Any]] = {}
+        self.ended_tasks: list[str] = []
+
+    def note_call(self, message: dict[str, Any]) -> None:
+        """Count a call, in the order in which they come."""
+        self.calls += message.get("method") == "tools/call"
 
     def handle(self, message: dict[str, Any], emit: Emit) -> None:
         method, id = message.get("method"), message.get("id")
@@ -123,14 +134,22 @@ class FarServer:
                 else:
                     self.subscribed.pop(params["uri"], None)
                 return {}
+            case "tasks/result":
+                said = self.tasks[params["taskId"]].get(timeout=60)
+                related = {"io.modelcontextprotocol/related-task": {"taskId": params["taskId"]}}
+                return {**_text(said), "_meta": {**related, "far/x": 1.0}}
+            case "tasks/cancel":
+                self.ended_tasks.append(params["taskId"])
+                self.tasks[params["taskId"]].put("cancelled")
+                return {"taskId": params["taskId"], "status": "cancelled"}
             case "tools/call":
-                self.calls += 1
                 return self._call(id, params, emit, is_modern)
         raise RpcFault(-32601, f"unknown method {method}")
 
     def _names(self, params: dict[str, Any], is_modern: bool) -> list[str]:
         can = params["_meta"][CAPABILITIES] if is_modern else self.capabilities
         grown = [f"grown_{number}" for number in range(self.grown)]
+        grown += TASKS if os.environ.get("FAR_TASKS") and not is_modern else ()
         return [name for name in [*NAMES, *grown] if name not in ASKING or _needs(name) in can]
 
     def _tool(self, name: str) -> dict[str, Any]:
@@ -143,6 +162,7 @@ class FarServer:
             "icons": [{"src": "data:,"}],
             "_meta": {"far/x": 2**63},
             "zoo": None,
+            **({"execution": {"taskSupport": "required"}} if name == "long" else {}),
         }
 
     def _call(self, id: Any, params: dict[str, Any], emit: Emit, is_modern: bool) -> Any:
@@ -150,6 +170,12 @@ class FarServer:
         match params["name"]:
             case "echo":
                 return _text(json.dumps({"arguments": arguments, "meta": params.get("_meta")}))
+            case "long":
+                return self._begin_task(arguments, params, emit)
+            case "tasks_begun":
+                return _text(f"{len(self.tasks)}")
+            case "tasks_ended":
+                return _text(json.dumps(self.ended_tasks))
             case "odd":
                 return ODD_RESULT
             case "error":
@@ -227,6 +253,32 @@ class FarServer:
             "requestState": "far-state",
         }
 
+    def _begin_task(self, arguments: dict[str, Any], params: dict[str, Any], emit: Emit) -> dict[str, Any]:
+        if "task" not in params:
+            raise RpcFault(-32601, "this tool runs as a task only")
+        token, id = params.get("_meta", {}).get("progressToken"), uuid.uuid4().hex
+        self.tasks[id] = queue.Queue()
+
+        def work() -> None:
+            if token is not None:
+                time.sleep(0.2)  # until its result is asked for
+                emit(
+                    {
+                        "jsonrpc": "2.0",
+                        "method": "notifications/progress",
+                        "params": {"progressToken": token, "progress": 1},
+                    }
+                )
+            said = "done"
+            if "ask" in arguments:
+                said = self._ask("ask", params, emit, False)["content"][0]["text"]
+            if "forever" not in arguments:
+                self.tasks[id].put(said)
+
+        threading.Thread(target=work, daemon=True).start()
+        now = "2026-01-01T00:00:00Z"
+        return {"task": {"taskId": id, "status": "working", "createdAt": now, "lastUpdatedAt": now, "ttl": None}}
+
 
 def _needs(name: str) -> str:
     return {"ask": "elicitation", "sample": "sampling", "roots": "roots"}[name]
@@ -246,6 +298,7 @@ def serve_pipes(server: FarServer) -> None:
 
     for line in sys.stdin:
         message = json.loads(line)
+        server.note_call(message)
         threading.Thread(target=server.handle, args=(message, emit), daemon=True).start()
         if "method" in message and "id" not in message:
             time.sleep(0.001)  # in order
@@ -307,6 +360,7 @@ def serve_http(era: str, place: str) -> None:
                 self.wfile.write(f"event: message\ndata: {data}\n\n".encode())
                 self.wfile.flush()
 
+            server.note_call(message)
             server.handle(message, emit)
             self.close_connection = True
 

@@ -170,6 +170,23 @@ def test_a_question_of_a_parked_call_is_answered_once_and_by_whom_it_was_asked(
         assert int(server.text("far__count")) == int(calls) + 1
 
 
+@pytest.mark.parametrize("revision", ["2025-06-18", STATELESS])
+def test_a_tool_that_runs_as_a_task_only_is_called_as_others(mounted: Callable[..., Server], revision: str) -> None:
+    server = mounted(command_mount("legacy", "far", 'env = { FAR_TASKS = "1" }'), revision=revision)
+    assert "taskSupport" not in json.dumps(wait_listed(server)["far__long"])
+    result = call_through(server, "far__long", progressToken="mine")
+    assert (result["content"], result["_meta"]["far/x"]) == ([{"type": "text", "text": "done"}], 1.0)
+    assert "related-task" not in json.dumps(result)
+    steps = [note for note in server.notes("notifications/progress") if note["progressToken"] == "mine"]
+    assert [note["progress"] for note in steps] == [1]
+    asked = call_through(server, "far__long", {"ask": 1})
+    assert json.loads(asked["content"][0]["text"]) == ANSWERS["elicitation/create"]
+    id = server.begin("tools/call", {"name": "far__long", "arguments": {"forever": 1}})
+    assert eventually(lambda: server.text("far__tasks_begun") == "3")
+    server.notify("notifications/cancelled", {"requestId": id})
+    assert eventually(lambda: len(json.loads(server.text("far__tasks_ended"))) == 1)
+
+
 @pytest.mark.parametrize("revision", ["2025-11-25", STATELESS])
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 def test_a_cancelled_call_is_cancelled_at_the_mount(mounted: Callable[..., Server], revision: str, era: str) -> None:

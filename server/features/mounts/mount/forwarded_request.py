@@ -1,0 +1,102 @@
+"""Start requests to a mounted server: a plain one, or a call that its tool takes as a task only.
+
+A server of 2025-11-25 may have tools that run as tasks and not otherwise (`execution.taskSupport` is "required"). Few
+clients can do that, so such a call is made a task there and waited for here: for the client it is a call like others,
+which this server makes a task of its own where the client has tasks.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from toolgate.server.features.mounts.upstream.errors import MountError, UpstreamFault, UpstreamRefusal
+from toolgate.server.features.mounts.upstream.peer import Flight, MountNotice, Question
+from toolgate.server.features.mounts.upstream.session import UpstreamSession
+from toolgate.tools.api.context.context import Context
+
+TASK_TIMEOUT = 86_400.0  # seconds for a task; what limits the call limits it before
+CREATED_WITHIN = 30.0  # seconds for a task to be made
+RELATED = "io.modelcontextprotocol/related-task"  # in `_meta`: the client has no such task
+
+Result = dict[str, Any]
+
+
+class ForwardedRequest:
+    """One request that is under way, and its question that is not answered yet. `timeout`: seconds without a sign of
+    life; None: as the mount has it."""
+
+    timeout: float | None = None
+
+    def __init__(self, session: UpstreamSession, flight: Flight, principal: str) -> None:
+        self.session = session
+        self.flight = flight
+        self.principal = principal
+        self.question: Question | None = None
+        self.asked = 0  # questions so far
+        self.ending: asyncio.TimerHandle | None = None
+
+    def cancel(self, reason: str) -> None:
+        self.session.peer.cancel(self.flight, reason)
+
+
+class ForwardedTask(ForwardedRequest):
+    """One call that runs as a task; the request is the one for its result."""
+
+    timeout = TASK_TIMEOUT
+
+    def __init__(self, session: UpstreamSession, flight: Flight, principal: str, id: str) -> None:
+        super().__init__(session, flight, principal)
+        self._id = id
+
+    def cancel(self, reason: str) -> None:
+        super().cancel(reason)
+        self.session.request_soon("tasks/cancel", {"taskId": self._id})
+
+
+async def start_request(
+    session: UpstreamSession, method: str, params: Mapping[str, Any], context: Context
+) -> ForwardedRequest:
+    """Raises MountError."""
+    flight = Flight(session.can_ask)
+    await session.start(method, params, flight, with_progress=context.wants_progress)
+    return ForwardedRequest(session, flight, context.principal)
+
+
+async def start_task(session: UpstreamSession, params: Mapping[str, Any], context: Context) -> ForwardedRequest:
+    """Have a call run as a task, and ask for its result. Raises MountError, UpstreamRefusedError."""
+    creation, flight = Flight(session.can_ask), Flight(session.can_ask)
+    wanted = {**params, "task": {"ttl": int(TASK_TIMEOUT * 1_000)}}
+    await session.start("tools/call", wanted, creation, with_progress=context.wants_progress)
+    session.peer.set_successor(creation, flight)
+    try:
+        id = _read_id(await _wait_answer(creation))
+        await session.start("tasks/result", {"taskId": id}, flight, with_progress=False)
+    except BaseException:
+        session.peer.cancel(creation, "no longer needed")
+        session.peer.set_successor(creation, None)
+        raise
+    return ForwardedTask(session, flight, context.principal, id)
+
+
+async def _wait_answer(flight: Flight) -> Result:
+    try:
+        async with asyncio.timeout(CREATED_WITHIN):
+            event = await flight.events.get()
+            while isinstance(event, (MountNotice, Question)):
+                event = await flight.events.get()
+    except TimeoutError:
+        raise MountError("CALL_TIMEOUT", f"no task within {CREATED_WITHIN:g} s") from None
+    if isinstance(event, (UpstreamFault, UpstreamRefusal)):
+        raise event.create_error()
+    return event
+
+
+def _read_id(result: Result) -> str:
+    task = result.get("task")
+    task = msgspec.json.decode(task) if isinstance(task, msgspec.Raw) else task
+    id = task.get("taskId") if isinstance(task, dict) else None
+    if not isinstance(id, str):
+        raise MountError("BAD_MESSAGE", "its tool runs as a task only, and its answer names none")
+    return id
