@@ -29,7 +29,7 @@ async def read_resource(server: Server, call: Call) -> dict[str, Any]:
     uri = read_uri(call)
     found = server.registry_for(call.session).resource(uri)
     if found is None:
-        raise _not_found(call, uri)
+        raise _not_found(server, call, uri)
     resource, variables = found
     await server.policy.require_rate(call, resource.scope)
     await _admit(server, call, uri)
@@ -41,7 +41,7 @@ async def read_resource(server: Server, call: Call) -> dict[str, Any]:
         try:
             contents = await resource.read(uri, variables, context)
         except NotFound:
-            raise _not_found(call, uri) from None
+            raise _not_found(server, call, uri) from None
         parts = [await _in_pieces(serialization.format_contents(part, call.revision)) for part in contents]
         return serialization.add_cache_hints({"contents": parts}, call.revision, 0)
 
@@ -51,7 +51,7 @@ async def read_resource(server: Server, call: Call) -> dict[str, Any]:
 async def subscribe(server: Server, call: Call) -> dict[str, Any]:
     session, uri = call.session, read_uri(call)
     if server.registry_for(session).resource(uri) is None:
-        raise _not_found(call, uri)
+        raise _not_found(server, call, uri)
     await _admit(server, call, uri)
     scopes = server.registry.scopes_of(uri) if session.scopes is not None else frozenset[str]()
     _make_room(session.subscribed, uri)
@@ -139,7 +139,9 @@ def read_uri(call: Call) -> str:
     return uri
 
 
-def _not_found(call: Call, uri: str) -> RpcError:
+def _not_found(server: Server, call: Call, uri: str) -> RpcError:
     """Return -32002 in the sessions era, -32602 from 2026-07-28 on (server/resources, "Error Handling")."""
     kind = InvalidParams if call.revision.stateless else ResourceNotFound
-    return kind("resource not found", {"uri": uri})
+    others = [] if server.views is None else server.views.list_served_uris(uri)
+    hint = f": several servers have it, as {' and '.join(others)}" if others else ""
+    return kind(f"resource not found{hint}", {"uri": uri})

@@ -178,6 +178,10 @@ class RegistryViews(Protocol):
         """Return what of `registry` this client is shown: the same object until that changes."""
         ...
 
+    def list_served_uris(self, uri: str) -> list[str]:
+        """Return what a URI is served as, if several servers have it."""
+        ...
+
     def end_session(self, session: Session) -> None:
         """End what was kept for this session alone."""
         ...

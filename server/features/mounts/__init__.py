@@ -17,6 +17,7 @@
     openers      what opens conversations for a mount: a URL, or a command in a workspace
     names, resource_uris      what tools, prompts and resources are called here
     control      files by which commands and a running server know each other
+    publisher    writes how they are, for those commands
     mount_events, gauges      what clients can subscribe to, and what Prometheus reads
     trial        a mount is opened once, for `mount test` and `doctor`
 

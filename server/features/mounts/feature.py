@@ -13,12 +13,14 @@ from toolgate.server.features.mounts.gauges import mount_rows
 from toolgate.server.features.mounts.health import describe_mounts
 from toolgate.server.features.mounts.mount.lists import ListStore
 from toolgate.server.features.mounts.mount.mount import Mount
+from toolgate.server.features.mounts.mount.mount_standing import MountState
 from toolgate.server.features.mounts.mount.requests import RequestForwarder
 from toolgate.server.features.mounts.mount_events import MountEvents
 from toolgate.server.features.mounts.mount_set import MountSet
 from toolgate.server.features.mounts.openers import create_opener, make_id
 from toolgate.server.features.mounts.parts.create import PartMaker
 from toolgate.server.features.mounts.parts.views import MountViews, ServedMount
+from toolgate.server.features.mounts.publisher import StatusPublisher
 from toolgate.tools.api.registry import Part, Registry
 
 FOLLOW_AFTER = 1.0  # seconds after the start that the config file is followed
@@ -34,6 +36,7 @@ class MountsFeature:
         self._views = MountViews(self._list_served, lambda: self._id)
         self._events = MountEvents()
         self._control: MountControl | None = None
+        self._publisher: StatusPublisher | None = None
         self._serves = False  # whether other lists can be announced
 
     def build(self, host: AppHost) -> None:
@@ -57,21 +60,20 @@ class MountsFeature:
     @contextlib.asynccontextmanager
     async def run(self, host: AppHost) -> AsyncGenerator[None]:
         self._serves = True
-        control = self._control = MountControl(host.folder())
-        with contextlib.suppress(OSError):  # a full disk costs the commands their answer, and nothing else
-            await asyncio.to_thread(control.begin)
-        self._publish()
+        self._control = MountControl(host.folder())
+        publisher = self._publisher = StatusPublisher(self._control, self._read_states)
+        await publisher.begin()
         try:
             yield
         finally:
             self._serves = False
             if self._mounts is not None:
                 await self._mounts.close()
-            await asyncio.to_thread(control.end)
+            await publisher.end()
 
     async def _follow(self, host: AppHost) -> None:
-        mounts, control = self._mounts, self._control
-        assert mounts is not None and control is not None  # the server runs
+        mounts, control, publisher = self._mounts, self._control, self._publisher
+        assert mounts is not None and control is not None and publisher is not None  # the server runs
         folders = [host.config.config_path.parent, *control.wishes]
 
         async def look() -> None:
@@ -81,16 +83,16 @@ class MountsFeature:
             for name in await asyncio.to_thread(control.take_wishes, "logs"):
                 if (record := await mounts.read_record(name)) is not None:
                     await asyncio.to_thread(control.answer, name, record)
-            self._publish()
+            await publisher.publish()
 
         await watch_folders("config", lambda: folders, look, DEBOUNCE)
 
-    def _publish(self) -> None:
-        """Say how the mounts are, for commands on this machine."""
-        if self._control is not None:
-            states = {served.mount.name: served.mount.state for served in self._list_served()}
-            with contextlib.suppress(OSError):
-                self._control.publish(states)
+    def _read_states(self) -> dict[str, MountState]:
+        return {served.mount.name: served.mount.state for served in self._list_served()}
+
+    def _publish_soon(self) -> None:
+        if self._serves and self._publisher is not None:
+            self._publisher.publish_soon()
 
     async def _end_principal(self, principal: str) -> None:
         for served in self._list_served():
@@ -104,8 +106,8 @@ class MountsFeature:
         return self._mounts.list_all() if self._mounts is not None else []
 
     def _refresh(self, host: AppHost) -> None:
+        self._publish_soon()
         if self._serves:
-            self._publish()
             if self._list_served():
                 host.server().views = self._views  # the first mounts may come now
             host.served().refresh()
@@ -121,7 +123,8 @@ class MountsFeature:
             config,
             store,
             create_opener(host, config),
-            lambda _: self._refresh(host),
+            lambda: self._refresh(host),
+            self._publish_soon,
             lambda principal, fault: self._events.tell(config.name, principal, fault),
         )
         per = config.per or ("session" if config.url and host.config.is_remote else "person")

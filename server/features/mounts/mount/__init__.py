@@ -4,7 +4,8 @@
     pool        its conversations, opened when they are needed and ended when they are idle
     lists       what it lists, by what the client can do; the last good lists are kept on disk
     mount       all of that
-    requests    one request from its start to its end, and its questions
+    forwarded_request   one request on its way, or a task there
+    requests    carries one from its start to its end, with its questions
     watching    a resource that somebody is subscribed to
     backoff     how long to wait after it failed
     mount_standing      how it is, and what each principal was told of that

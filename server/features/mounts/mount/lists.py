@@ -30,7 +30,8 @@ log = logging.getLogger("toolgate.mounts")
 
 
 class MountLists(msgspec.Struct, frozen=True):
-    """What a mounted server lists, each item as it came, and what it says of itself."""
+    """What a mounted server lists, each item as it came, and what it says of itself. `ttl`: seconds that it says its
+    lists hold; None: until it tells of a change."""
 
     tools: Items = []
     prompts: Items = []
@@ -38,6 +39,7 @@ class MountLists(msgspec.Struct, frozen=True):
     templates: Items = []
     instructions: str = ""
     revision: str = ""
+    ttl: float | None = None
 
 
 class KeptLists(msgspec.Struct):
@@ -50,8 +52,13 @@ async def fetch_lists(session: UpstreamSession) -> MountLists:
     """Return all that the mounted server lists. Raises MountError, UpstreamRefusedError."""
     info = session.info
     found: dict[str, Items] = {}
+    holds: list[float] = []
     for capability, method, field in LISTS:
-        found[field] = await session.list_all(method, field) if capability in info.capabilities else []
+        found[field] = []
+        if capability in info.capabilities:
+            listed = await session.list_all(method, field)
+            found[field] = listed.items
+            holds += [] if listed.ttl is None else [listed.ttl]
     return MountLists(
         tools=found["tools"],
         prompts=found["prompts"],
@@ -59,6 +66,7 @@ async def fetch_lists(session: UpstreamSession) -> MountLists:
         templates=found["resourceTemplates"],
         instructions=info.instructions,
         revision=info.revision,
+        ttl=min(holds, default=None),
     )
 
 

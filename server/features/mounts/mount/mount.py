@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+import math
 import time
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -43,25 +44,26 @@ class Opener(Protocol):
 
 
 class Mount:
-    """One mounted server. `on_change(mount)` is called when its lists or its state differ; `on_turn` as by
-    `MountStanding`."""
+    """One mounted server. `on_change()` is called when its lists differ, `on_state()` when its state does; `on_turn` as
+    by `MountStanding`."""
 
     def __init__(
         self,
         config: MountConfig,
         store: ListStore,
         opener: Opener,
-        on_change: Callable[["Mount"], None],
+        on_change: Callable[[], None] = lambda: None,
+        on_state: Callable[[], None] = lambda: None,
         on_turn: Callable[[str, UpstreamFault | None], None] = lambda _principal, _fault: None,
     ) -> None:
         self.config = config
         self.store = store
         status = "known" if store.all else "configured"
-        self.standing = MountStanding(config.name, status, lambda: on_change(self), on_turn)
+        self.standing = MountStanding(config.name, status, on_state, on_turn)
         self._opener = opener
         self._on_change = on_change
         self._pool = SessionPool(self._open)
-        self._fresh: set[ClientProfile] = set()  # whose lists were fetched since the start
+        self._fresh: dict[ClientProfile, float] = {}  # whose lists were fetched since the start → until when they hold
         self._quiet_until = 0.0
         self._refreshes: dict[ClientProfile, asyncio.Task[None]] = {}
         self.watches = ResourceWatches(lambda key: self.get_session(self._pool.find_latest(key)))
@@ -91,6 +93,10 @@ class Mount:
     def find_lists(self, profile: ClientProfile) -> MountLists | None:
         """Return what clients of this profile are shown, or None if it is not known yet."""
         return self.store.find(profile)
+
+    def is_stale(self, profile: ClientProfile) -> bool:
+        """Return whether the lists are older than the mounted server said that they hold."""
+        return time.monotonic() > self._fresh.get(profile, math.inf)
 
     def refresh(self, key: SessionKey, after: float = 0.0) -> "asyncio.Task[None]":
         """Fetch the lists for a profile, once for all that ask, and again until that succeeds."""
@@ -157,10 +163,11 @@ class Mount:
         if fault.code != "SESSION_EXPIRED":  # the mounted server may end a session when it likes
             self.standing.note_end(key.principal, fault, time.monotonic() - opened)
 
-    def _note_fresh(self, profile: ClientProfile) -> None:
+    def _note_fresh(self, profile: ClientProfile, lists: MountLists) -> None:
         if len(self._fresh) >= MAX_FRESH:
             self._fresh.clear()
-        self._fresh.add(profile)
+        seconds = math.inf if lists.ttl is None else max(lists.ttl, CALM)
+        self._fresh[profile] = time.monotonic() + seconds
         self._refreshes.pop(profile, None)
 
     async def _fetch(self, key: SessionKey) -> MountLists:
@@ -184,7 +191,7 @@ class Mount:
                 await asyncio.sleep(max(self.standing.seconds_left(key.principal), DEBOUNCE))
         self.standing.note_success(key.principal)
         self._quiet_until = time.monotonic() + CALM
-        self._note_fresh(key.profile)
+        self._note_fresh(key.profile, lists)
         if self.store.put(key.profile, lists):
             await asyncio.to_thread(self.store.save)
-            self._on_change(self)
+            self._on_change()

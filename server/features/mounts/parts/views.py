@@ -14,7 +14,7 @@ from toolgate.server.features.mounts.mount.requests import RequestForwarder, cre
 from toolgate.server.features.mounts.names import MountNames, choose_names
 from toolgate.server.features.mounts.parts.create import PartMaker
 from toolgate.server.features.mounts.parts.rewriting import UriRewriter
-from toolgate.server.features.mounts.resource_uris import Contested, find_contested
+from toolgate.server.features.mounts.resource_uris import Contested, find_contested, format_contested
 from toolgate.server.features.mounts.upstream.errors import LOOP
 from toolgate.server.protocol.errors import InvalidRequest
 from toolgate.server.protocol.session import Session
@@ -79,9 +79,12 @@ class MountViews:
             asked = self._asked.setdefault(served.mount, set())
             if len(asked) >= MAX_ASKED:
                 asked.clear()
-            if served.mount.find_lists(profile) is None and profile not in asked:
+            lists = served.mount.find_lists(profile)
+            if lists is None and profile not in asked:
                 asked.add(profile)
                 waiting.append(served.mount.refresh(find_key(served.per, session)))
+            elif lists is not None and served.mount.is_stale(profile):
+                served.mount.refresh(find_key(served.per, session))
         if waiting:
             await asyncio.wait(waiting, timeout=PATIENCE)
 
@@ -94,6 +97,9 @@ class MountViews:
                 del views[next(iter(views))]
             found = views[profile] = Registry(self._list_view(profile, registry))
         return found
+
+    def list_served_uris(self, uri: str) -> list[str]:
+        return [format_contested(mount, uri) if mount else uri for mount in sorted(self._contested.get(uri, ()))]
 
     def end_session(self, session: Session) -> None:
         for served in self._list_mounts():

@@ -35,6 +35,13 @@ class UpstreamInfo(msgspec.Struct, frozen=True):
     instructions: str
 
 
+class FullList(msgspec.Struct, frozen=True):
+    """All items of a list. `ttl`: seconds that the mounted server says it holds, if it says so."""
+
+    items: list[dict[str, Any]]
+    ttl: float | None
+
+
 class UpstreamSession:
     """One conversation. `capabilities` are what the mounted server was told of the client."""
 
@@ -69,9 +76,10 @@ class UpstreamSession:
         with contextlib.suppress(MountError, UpstreamRefusedError, TimeoutError):
             await self.request(method, params)
 
-    async def list_all(self, method: str, field: str) -> list[dict[str, Any]]:
-        """Return all items of a list, page by page. Raises MountError, UpstreamRefusedError."""
+    async def list_all(self, method: str, field: str) -> FullList:
+        """Return a list, page by page. Raises MountError, UpstreamRefusedError."""
         items: list[dict[str, Any]] = []
+        ttl: float | None = None
         cursor: Any = None
         for _ in range(MAX_PAGES):
             page = await self._request_page(method, {} if cursor is None else {"cursor": cursor})
@@ -79,9 +87,10 @@ class UpstreamSession:
             if not isinstance(found, list):
                 raise MountError("LIST_FAILED", f"its answer to {method} has no list of {field}")
             items += [item for item in found if isinstance(item, dict)]
+            ttl = _shorter(ttl, messages.read_value(page.get("ttlMs", msgspec.UNSET)))
             following = messages.read_value(page.get("nextCursor", msgspec.UNSET))
             if following is None or len(items) > MAX_LISTED:
-                return items[:MAX_LISTED]
+                return FullList(items[:MAX_LISTED], ttl)
             if following == cursor:
                 raise MountError("LIST_FAILED", f"its answer to {method} names the same next page again")
             cursor = following
@@ -150,3 +159,11 @@ class UpstreamSession:
 
     def _headers(self, method: str, params: Mapping[str, Any]) -> Mapping[str, str]:
         return list_headers(method, params) if self.info.is_modern else {}
+
+
+def _shorter(seconds: float | None, milliseconds: Any) -> float | None:
+    """Return the shorter of two times, of which the second is what a mounted server says."""
+    if type(milliseconds) not in (int, float) or not 0 <= milliseconds < 2**53:
+        return seconds
+    told: float = milliseconds / 1_000
+    return told if seconds is None else min(seconds, told)

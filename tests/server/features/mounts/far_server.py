@@ -109,7 +109,8 @@ class FarServer:
                     "instructions": "Ask far.",
                 }
             case "tools/list":
-                return {"tools": [self._tool(name) for name in self._names(params, is_modern)], **more}
+                holds = {"ttlMs": int(os.environ["FAR_TTL"]), "cacheScope": "public"} if "FAR_TTL" in os.environ else {}
+                return {"tools": [self._tool(name) for name in self._names(params, is_modern)], **more, **holds}
             case "prompts/list":
                 return {"prompts": [{"name": "hello", "arguments": [{"name": "who"}], "unknown": 1.0}], **more}
             case "resources/list":
@@ -221,7 +222,8 @@ class FarServer:
                 return _text("mine")
             case "grow":
                 self.grown += 1
-                for tell in self.listening if is_modern else [emit]:
+                listening = self.listening if is_modern else [emit]
+                for tell in listening if "FAR_TTL" not in os.environ else ():
                     tell({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
                 return _text("grown")
             case "deep":

@@ -2,6 +2,7 @@
 whoever is to answer them."""
 
 import json
+import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -208,6 +209,13 @@ def test_a_list_that_changes_is_announced_and_served(mounted: Callable[..., Serv
     assert server.error("far__grown_0") == "no tool grown_0"
 
 
+def test_a_list_is_fetched_again_when_it_holds_no_longer(mounted: Callable[..., Server]) -> None:
+    server = mounted(command_mount("modern", "far", 'env = { FAR_TTL = "100" }'))
+    wait_listed(server)
+    server.text("far__grow")  # it tells nobody
+    assert eventually(lambda: "far__grown_0" in {tool["name"] for tool in server.request("tools/list")["tools"]})
+
+
 def test_the_instructions_of_a_mount_come_with_the_first_answer(mounted: Callable[..., Server]) -> None:
     server = mounted(command_mount("both"))
     assert server.hello["instructions"].endswith("# far\nAsk far.")
@@ -400,7 +408,7 @@ def test_a_uri_that_two_mounts_claim_leads_to_each_and_never_to_the_wrong_one(mo
     for uri in ("one+far://one", "two+far://item/7"):
         (contents,) = server.request("resources/read", {"uri": uri})["contents"]
         assert contents["text"] == uri.partition("+")[2]  # what the mount was asked for
-    with pytest.raises(Refusal):
+    with pytest.raises(Refusal, match=re.escape("several servers have it, as one+far://one and two+far://one")):
         server.request("resources/read", {"uri": "far://one"})
 
 

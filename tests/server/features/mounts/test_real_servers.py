@@ -4,7 +4,7 @@ field, but for the names."""
 import json
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ import pytest
 
 from tests.clients.raw_client import STATELESS, Refusal, Server, eventually, served
 from tests.interop.node import node, package
-from tests.server.features.mounts.mounted import CAPABILITIES, answer, write_config
+from tests.server.features.mounts.mounted import CAPABILITIES, answer, wait_listed, write_config
 
 FAST = Path(__file__).with_name("sdk_server.py")
 ORIGINAL, SERVER = "toolgate/original", "io.modelcontextprotocol/serverInfo"
@@ -125,13 +125,28 @@ def test_lists_and_results_equal_what_the_server_gives_alone(pair: tuple[Server,
         ("resources/list", "resources", "uri"),
         ("resources/templates/list", "resourceTemplates", "uriTemplate"),
     ):
-        own = json.dumps(_list(alone, method, field, key))
+        own = json.dumps([_without_required_task(item) for item in _list(alone, method, field, key)])
         mounted = [item for item in _list(through, method, field, key) if _is_far(item, own)]
         assert json.dumps(mounted) == own, method
     for tool, arguments in calls:
         own_result = _ask(alone, "tools/call", {"name": tool, "arguments": arguments})
         far_result = _ask(through, "tools/call", {"name": f"far__{tool}", "arguments": arguments})
         assert _normal(far_result) == _normal(own_result), tool
+
+
+def test_a_real_tool_that_runs_as_a_task_only_is_called_as_others(start: Callable[..., Server], tmp_path: Path) -> None:
+    command, *args = _find_command("everything", tmp_path)
+    table = f"[mounts.far]\ncommand = {json.dumps(command)}\nargs = {json.dumps(args)}\n"
+    server = start(*write_config(tmp_path, table), capabilities=CAPABILITIES, answer=answer)
+    wait_listed(server)
+    told = server.text("far__simulate-research-query", {"topic": "lighthouses"})
+    assert "lighthouses" in told
+
+
+def _without_required_task(item: dict[str, Any]) -> dict[str, Any]:
+    """Return a tool without what is done here: clients are not told that it runs as a task only."""
+    is_required = item.get("execution") == {"taskSupport": "required"}
+    return {name: value for name, value in item.items() if name != "execution" or not is_required}
 
 
 def _is_far(item: dict[str, Any], own: str) -> bool:

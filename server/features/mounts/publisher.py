@@ -1,0 +1,46 @@
+"""Write how the mounts are whenever that differs, for commands on this machine, and never on the event loop."""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Mapping
+
+from toolgate.server.features.mounts.control import MountControl
+from toolgate.server.features.mounts.mount.mount_standing import MountState
+
+
+class StatusPublisher:
+    """Publishes what `read_states()` returns. A full disk costs the commands their answer, and nothing else."""
+
+    def __init__(self, control: MountControl, read_states: Callable[[], Mapping[str, MountState]]) -> None:
+        self._control = control
+        self._read_states = read_states
+        self._is_due = False
+        self._publishing: asyncio.Task[None] | None = None
+
+    async def begin(self) -> None:
+        with contextlib.suppress(OSError):
+            await asyncio.to_thread(self._control.begin)
+        await self.publish()
+
+    def publish_soon(self) -> None:
+        """Publish once for all that differs meanwhile."""
+        self._is_due = True
+        if self._publishing is None or self._publishing.done():
+            self._publishing = asyncio.get_running_loop().create_task(self._publish_due())
+
+    async def publish(self) -> None:
+        self.publish_soon()
+        if self._publishing is not None:
+            await asyncio.shield(self._publishing)
+
+    async def end(self) -> None:
+        """Remove what was published."""
+        if self._publishing is not None:
+            await asyncio.wait([self._publishing])
+        await asyncio.to_thread(self._control.end)
+
+    async def _publish_due(self) -> None:
+        while self._is_due:
+            self._is_due = False
+            with contextlib.suppress(OSError):
+                await asyncio.to_thread(self._control.publish, self._read_states())
