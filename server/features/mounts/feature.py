@@ -14,6 +14,8 @@ from toolgate.server.features.mounts.health import describe_mounts
 from toolgate.server.features.mounts.mount.lists import ListStore
 from toolgate.server.features.mounts.mount.mount import Mount
 from toolgate.server.features.mounts.mount.mount_standing import MountState
+from toolgate.server.features.mounts.mount.parked_elsewhere import KIND, ParkedOffice
+from toolgate.server.features.mounts.mount.parked_requests import ParkedRequests
 from toolgate.server.features.mounts.mount.requests import RequestForwarder
 from toolgate.server.features.mounts.mount_events import MountEvents
 from toolgate.server.features.mounts.mount_set import MountSet
@@ -60,6 +62,8 @@ class MountsFeature:
     @contextlib.asynccontextmanager
     async def run(self, host: AppHost) -> AsyncGenerator[None]:
         self._serves = True
+        if host.is_shared and (bus := host.bus()) is not None:
+            bus.mail.receive(KIND, ParkedOffice(self._find_parked).handle)
         self._control = MountControl(host.folder())
         publisher = self._publisher = StatusPublisher(self._control, self._read_states)
         await publisher.begin()
@@ -87,6 +91,10 @@ class MountsFeature:
 
         await watch_folders("config", lambda: folders, look, DEBOUNCE)
 
+    def _find_parked(self, name: str) -> tuple[ParkedRequests, float] | None:
+        found = (each for each in self._list_served() if each.mount.name == name)
+        return next(((each.forwarder.parked, each.mount.config.timeout) for each in found), None)
+
     def _read_states(self) -> dict[str, MountState]:
         return {served.mount.name: served.mount.state for served in self._list_served()}
 
@@ -96,7 +104,7 @@ class MountsFeature:
 
     async def _end_principal(self, principal: str) -> None:
         for served in self._list_served():
-            served.forwarder.end_principal(principal)
+            served.forwarder.parked.end(principal)
             served.mount.end_principal(principal)
 
     def _list_events(self, _: Registry) -> Sequence[Part]:
@@ -113,7 +121,7 @@ class MountsFeature:
             host.served().refresh()
 
     async def _close_mount(self, served: ServedMount) -> None:
-        served.forwarder.close()
+        served.forwarder.parked.end(None)
         await served.mount.close()
 
     def _create_mount(self, host: AppHost, config: MountConfig) -> ServedMount:
@@ -128,5 +136,5 @@ class MountsFeature:
             lambda principal, fault: self._events.tell(config.name, principal, fault),
         )
         per = config.per or ("session" if config.url and host.config.is_remote else "person")
-        forwarder = RequestForwarder(mount, per)
+        forwarder = RequestForwarder(mount, per, host.bus() if host.is_shared else None)
         return ServedMount(mount, forwarder, PartMaker(config, forwarder), per)

@@ -5,6 +5,8 @@
     lists       what it lists, by what the client can do; the last good lists are kept on disk
     mount       all of that
     forwarded_request   one request on its way, or a task there
+    parked_requests     those that wait until their client is back with an answer
+    parked_elsewhere    the same where the client comes back to another replica
     requests    carries one from its start to its end, with its questions
     watching    a resource that somebody is subscribed to
     backoff     how long to wait after it failed

@@ -7,12 +7,12 @@ own request in the same way, and is asked again with the answers.
 
 import asyncio
 import contextlib
-import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any
 
 import msgspec
 
+from toolgate.server.base.bus.bus import Bus
 from toolgate.server.calls.client import InputRequired
 from toolgate.server.features.mounts.mount.forwarded_request import (
     RELATED,
@@ -22,6 +22,8 @@ from toolgate.server.features.mounts.mount.forwarded_request import (
     start_task,
 )
 from toolgate.server.features.mounts.mount.mount import Mount
+from toolgate.server.features.mounts.mount.parked_elsewhere import EXPIRED, FAILED, ElsewhereParked
+from toolgate.server.features.mounts.mount.parked_requests import ParkedRequests
 from toolgate.server.features.mounts.mount.pool import SessionKey
 from toolgate.server.features.mounts.mount.profile import create_profile
 from toolgate.server.features.mounts.upstream.envelope import strip_meta
@@ -39,20 +41,19 @@ from toolgate.tools.api.context.context import Context
 from toolgate.tools.api.errors import CannotAskError
 
 MAX_ROUNDS = 32  # of questions in one call of the stateless era
-PARKED_FOR = 600.0  # seconds that a request waits for its client to come back
-MAX_PARKED = 64  # of one principal
-FAILED = -32603  # the code of an answer to a question that the client did not give
 NEVER_RAN = frozenset(("SESSION_EXPIRED", "CONNECT_FAILED"))
 BROKEN = frozenset(("CONNECTION_LOST", "STDIO_EXITED", "STDIO_CLOSED", "TOO_LARGE", "BAD_MESSAGE"))
 
 
 class RequestForwarder:
-    """Carries requests to one mount. `per` says who shares a conversation."""
+    """Carries requests to one mount. `per` says who shares a conversation. `bus`: that of several servers on the same
+    state; a client may come back to any of them."""
 
-    def __init__(self, mount: Mount, per: str) -> None:
+    def __init__(self, mount: Mount, per: str, bus: Bus | None = None) -> None:
         self._mount = mount
         self._per = per
-        self._parked: dict[str, ForwardedRequest] = {}
+        self.parked = ParkedRequests("" if bus is None else bus.replica.name)
+        self._elsewhere = None if bus is None else ElsewhereParked(bus, mount.name, mount.config.timeout)
 
     async def forward(
         self, method: str, params: Mapping[str, Any], context: Context, *, is_repeatable: bool, as_task: bool = False
@@ -71,36 +72,43 @@ class RequestForwarder:
         """Yield at each change of a resource."""
         return self._mount.watches.watch(self._find_key(context), uri)
 
-    def close(self) -> None:
-        """Give up what waits for its client."""
-        self.end_principal(None)
-
-    def end_principal(self, principal: str | None) -> None:
-        """Give up what waits for clients of this principal; None: of all."""
-        for id, request in list(self._parked.items()):
-            if principal in (None, request.principal):
-                del self._parked[id]
-                _end_parked(request)
-
     async def _carry(
         self, method: str, params: Mapping[str, Any], context: Context, is_repeatable: bool, as_task: bool
     ) -> Result:
-        id, is_new = await _name_call(context)
-        parked = None if is_new else self._unpark(id, context.principal)
+        id, is_new = await self._name_call(context)
+        parked = None if is_new else self.parked.take(id, context.principal)
         if parked is not None:
             return await self._follow_or_park(parked, context, id)
+        if not is_new and self._elsewhere is not None:
+            result = await self._elsewhere.carry_on(id, context)
+            if result is not None:
+                return result
 
         async def send(session: UpstreamSession) -> Result:
             if session.info.is_modern:
                 return await self._ask_in_rounds(session, method, params, context)
             if not is_new:
-                raise MountError("QUESTION_EXPIRED", "what asked this question is over: make the call again")
+                raise EXPIRED.create_error()
             request = (
                 start_task(session, params, context) if as_task else start_request(session, method, params, context)
             )
             return await self._follow_or_park(await request, context, id)
 
         return await self._repeat(self._find_key(context), send, is_repeatable)
+
+    async def _name_call(self, context: Context) -> tuple[str, bool]:
+        """Return a name that the client's later tries of this call have, too, and whether this is the first."""
+        is_new = not context.knows("stateless")
+        if is_new:
+            return "", True
+
+        async def create() -> str:
+            nonlocal is_new
+            is_new = True
+            return self.parked.create_id()
+
+        name = await context.once("mounted-call", create)
+        return name, is_new
 
     def _find_key(self, context: Context) -> SessionKey:
         """Return the key of the conversation for a caller."""
@@ -158,7 +166,7 @@ class RequestForwarder:
         try:
             return await self._follow_or_cancel(request, context)
         except InputRequired:
-            self._park(id, request)
+            self.parked.park(id, request)
             raise
 
     async def _follow_or_cancel(self, request: ForwardedRequest, context: Context) -> Result:
@@ -174,25 +182,6 @@ class RequestForwarder:
             request.cancel("no longer needed")
             raise
 
-    def _park(self, id: str, request: ForwardedRequest) -> None:
-        own = [name for name, parked in self._parked.items() if parked.principal == request.principal]
-        if len(own) >= MAX_PARKED:
-            _end_parked(self._parked.pop(own[0]))
-        self._parked[id] = request
-        request.ending = asyncio.get_running_loop().call_later(PARKED_FOR, self._expire, id)
-
-    def _unpark(self, id: str, principal: str) -> ForwardedRequest | None:
-        request = self._parked.get(id)
-        if request is None or request.principal != principal:
-            return None
-        del self._parked[id]
-        if request.ending is not None:
-            request.ending.cancel()
-        return request
-
-    def _expire(self, id: str) -> None:
-        _end_parked(self._parked.pop(id))
-
 
 def create_key(
     per: str, principal: str, capabilities: Mapping[str, Any], session: str, scopes: frozenset[str] | None
@@ -202,21 +191,6 @@ def create_key(
     if per == "all":
         return SessionKey("", profile)
     return SessionKey(principal, profile, session if per == "session" else "", scopes)
-
-
-async def _name_call(context: Context) -> tuple[str, bool]:
-    """Return a name that the client's later tries of this call have, too, and whether this is the first."""
-    is_new = not context.knows("stateless")
-    if is_new:
-        return "", True
-
-    async def create() -> str:
-        nonlocal is_new
-        is_new = True
-        return os.urandom(16).hex()
-
-    name = await context.once("mounted-call", create)
-    return name, is_new
 
 
 async def _follow(request: ForwardedRequest, context: Context, seconds: float) -> Result:
@@ -276,12 +250,6 @@ async def _pass_on(notice: MountNotice, context: Context) -> None:
 def _create_interruption(error: MountError) -> MountError:
     """Return the error for a call that has begun: whatever happened to this message, it may have run."""
     return MountError("CONNECTION_LOST", error.sentence) if error.code in NEVER_RAN else error
-
-
-def _end_parked(request: ForwardedRequest) -> None:
-    if request.ending is not None:
-        request.ending.cancel()
-    request.cancel("the client did not come back")
 
 
 def _read(result: Mapping[str, Any], name: str) -> Any:

@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from toolgate.server.features.mounts.mount import requests
-from toolgate.server.features.mounts.mount.requests import ForwardedRequest, RequestForwarder
+from toolgate.server.features.mounts.mount import parked_requests
+from toolgate.server.features.mounts.mount.forwarded_request import ForwardedRequest
+from toolgate.server.features.mounts.mount.parked_requests import ParkedRequests
 from toolgate.server.features.mounts.upstream.peer import Flight
 
 
@@ -22,51 +23,46 @@ class Parked(ForwardedRequest):
         self._ended.append(self)
 
 
-def create_forwarder() -> RequestForwarder:
-    unused: Any = None
-    return RequestForwarder(unused, "person")
-
-
 def test_a_parked_request_is_its_principals_alone_and_taken_once() -> None:
     async def body() -> None:
         ended: list[Parked] = []
-        forwarder, request = create_forwarder(), Parked("ada", ended)
-        forwarder._park("id", request)
-        assert forwarder._unpark("id", "eve") is None  # which does not use it up
-        assert forwarder._unpark("id", "ada") is request
-        assert forwarder._unpark("id", "ada") is None
-        forwarder.close()
+        held, request = ParkedRequests(), Parked("ada", ended)
+        held.park("id", request)
+        assert held.take("id", "eve") is None  # which does not use it up
+        assert held.take("id", "ada") is request
+        assert held.take("id", "ada") is None
+        held.end(None)
         assert ended == []
 
     asyncio.run(body())
 
 
 def test_a_client_that_does_not_come_back_costs_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(requests, "PARKED_FOR", 0.01)
+    monkeypatch.setattr(parked_requests, "PARKED_FOR", 0.01)
 
     async def body() -> None:
         ended: list[Parked] = []
-        forwarder, request = create_forwarder(), Parked("ada", ended)
-        forwarder._park("id", request)
+        held, request = ParkedRequests(), Parked("ada", ended)
+        held.park("id", request)
         while not ended:
             await asyncio.sleep(0.01)
         assert ended == [request]
-        assert forwarder._unpark("id", "ada") is None
+        assert held.take("id", "ada") is None
 
     asyncio.run(asyncio.wait_for(body(), 40))
 
 
 def test_one_principal_parks_no_more_than_its_most(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(requests, "MAX_PARKED", 2)
+    monkeypatch.setattr(parked_requests, "MAX_PARKED", 2)
 
     async def body() -> None:
         ended: list[Parked] = []
-        forwarder = create_forwarder()
+        held = ParkedRequests()
         parked = [Parked(who, ended) for who in ("ada", "ada", "bob", "ada")]
         for number, request in enumerate(parked):
-            forwarder._park(str(number), request)
+            held.park(str(number), request)
         assert ended == [parked[0]]
-        forwarder.close()
+        held.end(None)
         assert set(ended) == set(parked)
 
     asyncio.run(body())
