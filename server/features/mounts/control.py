@@ -11,7 +11,7 @@ A server begins them, and removes what it says at its end.
 import contextlib
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -26,12 +26,13 @@ WISHES: tuple[Wish, ...] = ("restart", "logs")
 
 class ServerStatus(msgspec.Struct, frozen=True):
     """What one server says. `restarts` and `logs`: the last wish for each mount that it has followed, as a time of the
-    file."""
+    file. `differing`: mounts that other servers on the state have otherwise."""
 
     pid: int
     states: Mapping[str, MountState]
     restarts: Mapping[str, int] = {}
     logs: Mapping[str, int] = {}
+    differing: Sequence[str] = ()
 
     def has_followed(self, wish: Wish, name: str, stamp: int) -> bool:
         """Return whether a wish of this time is fulfilled, or never can be."""
@@ -56,10 +57,10 @@ class MountControl:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._followed = {wish: self._read_wishes(wish) for wish in WISHES}
 
-    def publish(self, states: Mapping[str, MountState]) -> None:
+    def publish(self, states: Mapping[str, MountState], differing: Sequence[str] = ()) -> None:
         """Write how the mounts of this server are."""
         followed = self._followed
-        status = ServerStatus(os.getpid(), states, followed.get("restart", {}), followed.get("logs", {}))
+        status = ServerStatus(os.getpid(), states, followed.get("restart", {}), followed.get("logs", {}), differing)
         _write(self._own, msgspec.json.encode(status))
 
     def take_wishes(self, wish: Wish) -> list[str]:

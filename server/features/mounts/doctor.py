@@ -16,6 +16,7 @@ def list_checks(config: Config) -> DoctorPart:
 async def mounts(config: Config) -> CheckFinding:
     """Open each mount."""
     from toolgate.server.features.mounts.config.table import read_own_mounts  # start-up
+    from toolgate.server.features.mounts.control import MountControl
     from toolgate.server.features.mounts.trial import describe_trial, try_mounts
 
     found = read_own_mounts(config)
@@ -26,6 +27,11 @@ async def mounts(config: Config) -> CheckFinding:
     faults += [f"{trial.name}: {trial.code}: {trial.error}" for trial in trials if trial.code]
     if faults:
         raise CheckError("; ".join(faults), "the other mounts are served; docs/gateway.md explains each code")
+    statuses = MountControl(config.state).read_statuses()
+    differing = sorted({name for status in statuses for name in status.differing})
+    if differing:
+        remedy = "give all servers of the state the same [mounts]: a person may reach any of them"
+        raise CheckError(f"other servers have not the same mounts: {', '.join(differing)}", remedy)
     unpinned = [mount.name for mount in found.mounts if is_unpinned(mount.command, mount.args)]
     told = "; ".join(f"{trial.name}: {describe_trial(trial)}" for trial in trials)
     if unpinned:

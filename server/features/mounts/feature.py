@@ -9,6 +9,7 @@ from toolgate.server.base.watch import watch_folders
 from toolgate.server.features.mounts.config.mount_config import MountConfig
 from toolgate.server.features.mounts.config.table import read_own_mounts
 from toolgate.server.features.mounts.control import FOLDER, MountControl
+from toolgate.server.features.mounts.file_comparison import FileComparison
 from toolgate.server.features.mounts.gauges import mount_rows
 from toolgate.server.features.mounts.health import describe_mounts
 from toolgate.server.features.mounts.mount.lists import ListStore
@@ -39,6 +40,7 @@ class MountsFeature:
         self._events = MountEvents()
         self._control: MountControl | None = None
         self._publisher: StatusPublisher | None = None
+        self._comparison: FileComparison | None = None  # with other servers on the state
         self._serves = False  # whether other lists can be announced
 
     def build(self, host: AppHost) -> None:
@@ -64,6 +66,8 @@ class MountsFeature:
         self._serves = True
         if host.is_shared and (bus := host.bus()) is not None:
             bus.mail.receive(KIND, ParkedOffice(self._find_parked).handle)
+            self._comparison = FileComparison(bus, self._list_configs, self._publish_differing)
+            host.jobs.append(Job(self._comparison.run, FOLLOW_AFTER))
         self._control = MountControl(host.folder())
         publisher = self._publisher = StatusPublisher(self._control, self._read_states)
         await publisher.begin()
@@ -94,6 +98,14 @@ class MountsFeature:
     def _find_parked(self, name: str) -> tuple[ParkedRequests, float] | None:
         found = (each for each in self._list_served() if each.mount.name == name)
         return next(((each.forwarder.parked, each.mount.config.timeout) for each in found), None)
+
+    def _list_configs(self) -> list[MountConfig]:
+        return [served.mount.config for served in self._list_served()]
+
+    def _publish_differing(self) -> None:
+        if self._publisher is not None and self._comparison is not None:
+            self._publisher.differing = self._comparison.differing
+            self._publish_soon()
 
     def _read_states(self) -> dict[str, MountState]:
         return {served.mount.name: served.mount.state for served in self._list_served()}

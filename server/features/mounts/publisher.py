@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from toolgate.server.features.mounts.control import MountControl
 from toolgate.server.features.mounts.mount.mount_standing import MountState
@@ -12,6 +12,7 @@ class StatusPublisher:
     """Publishes what `read_states()` returns. A full disk costs the commands their answer, and nothing else."""
 
     def __init__(self, control: MountControl, read_states: Callable[[], Mapping[str, MountState]]) -> None:
+        self.differing: Sequence[str] = ()  # mounts that other servers have otherwise
         self._control = control
         self._read_states = read_states
         self._is_due = False
@@ -43,4 +44,4 @@ class StatusPublisher:
         while self._is_due:
             self._is_due = False
             with contextlib.suppress(OSError):
-                await asyncio.to_thread(self._control.publish, self._read_states())
+                await asyncio.to_thread(self._control.publish, self._read_states(), self.differing)
