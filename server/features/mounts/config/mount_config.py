@@ -14,6 +14,13 @@ Era = Literal["auto", "legacy", "modern"]
 TIMEOUT = 60.0
 
 
+class MountLimits(msgspec.Struct, frozen=True):
+    """What one person may do with a mount; 0 is no limit. `calls`: in any minute, `at_once`: under way."""
+
+    calls: int = 0
+    at_once: int = 0
+
+
 class MountConfig(msgspec.Struct, frozen=True, kw_only=True):
     """One `[mounts.NAME]`: a `command` or a `url`.
 
@@ -27,6 +34,7 @@ class MountConfig(msgspec.Struct, frozen=True, kw_only=True):
     per: who shares an upstream session; None: as the transport wants it
     timeout: seconds for a call that is not held
     protocol: which era is spoken with it
+    limits: for each person
     asks_one: whether calls come one at a time, so that its questions are known to be of one call
     """
 
@@ -45,4 +53,5 @@ class MountConfig(msgspec.Struct, frozen=True, kw_only=True):
     per: Sharing | None = None
     timeout: float = TIMEOUT
     protocol: Era = "auto"
+    limits: MountLimits = MountLimits()
     asks_one: bool = False

@@ -41,6 +41,7 @@ READERS: Mapping[str, Reader] = {
     "scope": values.read_scope,
     "per": values.read_word("person", "session", "all"),
     "timeout": values.read_seconds,
+    "limits": values.read_limits,
     "protocol": values.read_word("auto", "legacy", "modern"),
     "ask": values.read_word("newest", ONE),
 }

@@ -7,8 +7,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from toolgate.server.auth.scopes import SCOPE_PATTERN
+from toolgate.server.base.text import suggest
 from toolgate.server.config.types import one_of, parse_seconds
 from toolgate.server.features.mounts.config.faults import MountValueError
+from toolgate.server.features.mounts.config.mount_config import MountLimits
 from toolgate.server.policy.name_patterns import check_order, parse_pattern
 
 VARIABLE_NAME = re.compile(r"[^=\0]+")
@@ -99,6 +101,19 @@ def read_seconds(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
         raise MountValueError('must be a time, such as "60s" or "5m"')
     return parse_seconds(str(value))
+
+
+def read_limits(value: Any) -> MountLimits:
+    example = "such as { calls = 60, at_once = 4 }"
+    if not isinstance(value, dict):
+        raise MountValueError(f"must be a table of numbers, {example}")
+    for name, number in value.items():
+        if name not in MountLimits.__struct_fields__:
+            known = " and ".join(MountLimits.__struct_fields__)
+            raise MountValueError(f"{name!r} is no limit: {known} are{suggest(name, MountLimits.__struct_fields__)}")
+        if type(number) is not int or not 0 < number < 2**31:
+            raise MountValueError(f"{name} must be a whole number from 1 on, {example}")
+    return MountLimits(**value)
 
 
 def read_patterns(value: Any) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ import msgspec
 
 from toolgate.server.base.bus.bus import Bus
 from toolgate.server.calls.client import InputRequired
+from toolgate.server.features.mounts.mount.call_limits import MountCallLimits
 from toolgate.server.features.mounts.mount.forwarded_request import (
     RELATED,
     ForwardedRequest,
@@ -52,6 +53,7 @@ class RequestForwarder:
     def __init__(self, mount: Mount, per: str, bus: Bus | None = None) -> None:
         self._mount = mount
         self._per = per
+        self._limits = MountCallLimits(mount.config.limits)
         self.parked = ParkedRequests("" if bus is None else bus.replica.name)
         self._elsewhere = None if bus is None else ElsewhereParked(bus, mount.name, mount.config.timeout)
 
@@ -63,8 +65,9 @@ class RequestForwarder:
         meta = strip_meta(context.caller.meta)
         sent = {**params, "_meta": meta} if meta else params
         try:
-            async with self._mount.take_turn():
-                return _finish(await self._carry(method, sent, context, is_repeatable, as_task), context)
+            with self._limits.count(context.principal):
+                async with self._mount.take_turn():
+                    return _finish(await self._carry(method, sent, context, is_repeatable, as_task), context)
         except UpstreamRefusedError as error:
             raise _create_rpc_error(error.refusal) from None
 

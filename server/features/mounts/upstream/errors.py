@@ -29,6 +29,7 @@ CODES = (
     "TOO_LARGE",
     "BAD_MESSAGE",
     "BACKING_OFF",
+    "LIMITED",
     "QUESTION_EXPIRED",
     "SESSION_EXPIRED",
 )

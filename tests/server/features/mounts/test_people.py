@@ -131,6 +131,28 @@ def test_a_plan_holds_a_mounted_tool_unless_the_operator_says_it_is_harmless(far
         assert client.text("far__echo")
 
 
+def test_a_person_who_reaches_a_limit_of_a_mount_is_told_and_others_are_not(far: FarSite, tmp_path: Path) -> None:
+    table = url_mount(far.url, "far", "limits = { calls = 2 }")
+    with site(tmp_path / "server", "--auth", "oauth", *write_config(tmp_path, table)) as listening:
+        people = People(Signed(listening))
+        people.wait_listed("ada")
+        assert [people.call("ada", "far__count") for _ in range(2)] == ["1", "2"]
+        assert people.call("ada", "far__count").startswith("LIMITED: ")
+        assert people.call("bob", "far__count")[:7] != "LIMITED"
+
+
+def test_no_more_calls_are_under_way_than_the_limit_of_a_mount(far: FarSite, tmp_path: Path) -> None:
+    options = write_config(tmp_path, url_mount(far.url, "far", "limits = { at_once = 1 }"))
+    with site(tmp_path / "server", *options) as listening, spoken(listening, "http") as client:
+        wait_listed(client)
+        before = int(far.ask("/requests"))
+        slow = client.begin("tools/call", {"name": "far__slow", "arguments": {}})
+        assert eventually(lambda: int(far.ask("/requests")) > before)
+        assert client.error("far__count").startswith("LIMITED: more than 1 at once")
+        client.notify("notifications/cancelled", {"requestId": slow})
+        assert eventually(lambda: not client.call("far__count").get("isError"))
+
+
 def test_a_command_runs_for_each_person_over_their_own_workspace(tmp_path: Path) -> None:
     with site(
         tmp_path / "server", "--auth", "oauth", *write_config(tmp_path, command_mount(LEGACY_MOUNT))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from toolgate.server.config.load import load, read_tables
-from toolgate.server.features.mounts.config.mount_config import MountConfig
+from toolgate.server.features.mounts.config.mount_config import MountConfig, MountLimits
 from toolgate.server.features.mounts.config.table import (
     MountList,
     check_mounts,
@@ -57,6 +57,7 @@ def test_each_key_is_read() -> None:
         scope = "files:all"
         per = "session"
         timeout = "5m"
+        limits = { calls = 60, at_once = 4 }
         protocol = "legacy"
         ask = "one"
         [mounts.my-files2.env]
@@ -81,6 +82,7 @@ def test_each_key_is_read() -> None:
                 scope="files:all",
                 per="session",
                 timeout=300.0,
+                limits=MountLimits(60, 4),
                 protocol="legacy",
                 asks_one=True,
             ),
@@ -147,6 +149,10 @@ FAULTS = {
     URL + "timeout = 0": ("CONFIG_VALUE", "timeout: must be seconds, more than 0"),
     URL + 'timeout = "soon"': ("CONFIG_VALUE", "such as 90s or 5m"),
     URL + "timeout = true": ("CONFIG_VALUE", 'such as "60s"'),
+    URL + "limits = 5": ("CONFIG_VALUE", "limits: must be a table of numbers"),
+    URL + "limits = { call = 5 }": ("CONFIG_VALUE", "'call' is no limit: calls and at_once are (did you mean calls?)"),
+    URL + "limits = { calls = 0 }": ("CONFIG_VALUE", "calls must be a whole number from 1 on"),
+    URL + "limits = { at_once = true }": ("CONFIG_VALUE", "at_once must be a whole number from 1 on"),
     URL + 'per = "user"': ("CONFIG_VALUE", "per: must be person, session or all"),
     URL + 'protocol = "new"': ("CONFIG_VALUE", "protocol: must be auto, legacy or modern"),
     URL + 'ask = "all"': ("CONFIG_VALUE", "ask: must be newest or one"),

@@ -1,0 +1,33 @@
+"""Keep what one person may do with a mount: calls in a minute, and calls at once."""
+
+import contextlib
+from collections import Counter
+from collections.abc import Iterator
+
+from toolgate.server.features.mounts.config.mount_config import MountLimits
+from toolgate.server.features.mounts.upstream.errors import MountError
+from toolgate.server.policy.rate_limit import ANY, CallRateLimiter
+
+
+class MountCallLimits:
+    """The limits of one mount, counted in this process."""
+
+    def __init__(self, limits: MountLimits) -> None:
+        self._rate = CallRateLimiter({ANY: limits.calls}) if limits.calls else None
+        self._most = limits.at_once
+        self._running: Counter[str] = Counter()
+
+    @contextlib.contextmanager
+    def count(self, principal: str) -> Iterator[None]:
+        """Count a call as long as it is under way. Raises MountError."""
+        if self._most and self._running[principal] >= self._most:
+            raise MountError("LIMITED", f"more than {self._most} at once: wait for one of your calls")
+        if self._rate is not None and (why := self._rate.count(principal)) is not None:
+            raise MountError("LIMITED", why)
+        self._running[principal] += 1
+        try:
+            yield
+        finally:
+            self._running[principal] -= 1
+            if not self._running[principal]:
+                del self._running[principal]
