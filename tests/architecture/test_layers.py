@@ -21,17 +21,13 @@ HOMES = {
     "ddgs": "tools/search/ddgs_worker.py",
     "certifi": "tools/reading/web/vetted_client.py",
     "html_to_markdown": "tools/reading/web/html/markdown.py",
-    "httpcore": (
-        "tools/reading/web/vetted_client.py",
-        "server/cli/mcp_client/http.py",
-        "server/features/mounts/upstream/http_client.py",
-    ),
+    "httpcore": ("tools/reading/web/vetted_client.py", "server/cli/mcp_client/http.py"),
     "httpx": "tools/reading/web/vetted_client.py",
     "jinja2": "transports/web/templates.py",
     "joserfc": "server/auth/tokens/jose.py",
     "jsonschema_rs": "tools/api/schema/schema.py",
     "lxml": "tools/reading/web/html/",
-    "h11": "tools/egress/http.py",
+    "h11": ("tools/egress/http.py", "server/features/mounts/upstream/http_connection.py"),
     "opentelemetry": "server/telemetry/traces.py",
     "playwright": "tools/browser/",
     "prometheus_client": "server/telemetry/metrics/",
@@ -246,13 +242,14 @@ def test_heavy_libraries_are_imported_where_they_are_needed() -> None:
         "telemetry/traces.py",
         "parsing/command_line.py",
         "parsing/help.py",
+        "mounts/upstream/http_connection.py",
         "postgres/database/driver.py",
         "postgres/database/preparation.py",
         "state/schema.py",
         "nodes/tls/authority.py",
         "nodes/tls/certificate_file.py",
         "nodes/tls/failures.py",
-    }  # loaded when HTTP is served, a page fetched, a browser run, a command given, the state or telemetry used
+    }  # loaded when HTTP is served, a URL mounted, a page fetched, a browser run, a command given, the state used
     deferred |= {str(path) for path in sources("transports/web")}
     for path in sources("server") + sources("tools") + sources("transports"):
         if str(path).endswith(tuple(deferred)) or "migrations" in path.parts:  # Alembic loads those

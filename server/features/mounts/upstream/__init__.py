@@ -1,7 +1,8 @@
 """Speak MCP as a client with one mounted server.
 
     peer        requests and answers over any wire: own ids, progress, questions, cancellation
-    program, http, sse      the wires: a program's pipes, Streamable HTTP (by http_client), HTTP+SSE
+    program, http, sse      the wires: a program's pipes, Streamable HTTP, HTTP+SSE
+    http_client, http_connection      the requests of both, and the connections on which they go
     handshake   finds the era, and opens a conversation in it
     session     one conversation: the requests of calls, and what the mount tells by itself
     messages    JSON-RPC with raw values, which pass unchanged

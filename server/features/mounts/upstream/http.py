@@ -130,6 +130,8 @@ class HttpWire:
     async def _take_stream(self, response: HttpAnswer, flight: Flight | None) -> None:
         """Take the events of a response, and of those that resume it."""
         last, pause, resumes = await self._take_events(response.body, flight, "")
+        if flight is not None and flight.is_over:
+            await response.drain()
         while flight is not None and not flight.is_over and last and resumes < RESUMES:
             await asyncio.sleep(pause)
             before = last

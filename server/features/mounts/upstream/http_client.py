@@ -1,35 +1,45 @@
 """Send the HTTP requests of one mount. Connections are kept, and shared by its conversations."""
 
+import asyncio
 import contextlib
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Collection, Mapping
+from collections.abc import AsyncGenerator, Collection, Mapping
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from toolgate.server.features.mounts.upstream.errors import MountError, hide_secrets
 
 if TYPE_CHECKING:
-    import httpcore
+    import ssl
+
+    from toolgate.server.features.mounts.upstream.http_connection import UpstreamConnection
 
 MAX_CONNECTIONS = 256  # of requests at once
 MAX_STREAMS = 10_000  # each conversation holds one open
 MAX_IDLE = 16
 IDLE = 30.0  # seconds; servers close idle connections after about as long
-CONNECT_TIMEOUT = 10.0
-WRITE_TIMEOUT = 30.0
+ROOM_TIMEOUT = 10.0  # seconds
+DRAIN_WITHIN = 1.0  # seconds from the answer to the end of its stream
 MAX_TITLE = 100  # characters
 MAX_READ = 16_384  # bytes of a body that is described: a secret is whole in them
+PORTS = {"http": 80, "https": 443}
 
 
 class HttpAnswer:
     """The head of a response, and its `body` as it comes."""
 
-    def __init__(self, inner: "httpcore.Response", secrets: Collection[str]) -> None:
+    def __init__(
+        self,
+        status: int,
+        headers: Mapping[str, str],
+        body: AsyncGenerator[bytes, None],
+        secrets: Collection[str],
+    ) -> None:
+        self.status = status
+        self.headers = headers
+        self.body = body
         self._secrets = secrets
-        self.status = inner.status
-        self.headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in inner.headers}
-        self.body: AsyncIterator[bytes] = aiter(inner.aiter_stream())
-        kind = self.headers.get("content-type", "").partition(";")[0].strip().lower()
+        kind = headers.get("content-type", "").partition(";")[0].strip().lower()
         self.is_json = kind == "application/json"
         self.is_stream = kind == "text/event-stream"
         self._kind = kind
@@ -42,6 +52,13 @@ class HttpAnswer:
             if len(content) > limit:
                 raise MountError("TOO_LARGE", f"it sent a response of more than {limit // 2**20} MiB")
         return bytes(content)
+
+    async def drain(self) -> None:
+        """Read what follows, for a moment: the connection of a response that has ended is used again."""
+        with contextlib.suppress(MountError, TimeoutError):
+            async with asyncio.timeout(DRAIN_WITHIN):
+                async for _ in self.body:
+                    pass
 
     def describe(self, body: bytes) -> str:
         """Return what the body is, in words, without the operator's headers."""
@@ -61,45 +78,75 @@ class HttpClient:
     """Requests to one URL, with the operator's `headers`."""
 
     def __init__(self, url: str, headers: Mapping[str, str]) -> None:
-        import httpcore  # start-up: few mounts have a URL
-
-        from toolgate.tools.reading.web.vetted_client import make_tls_context
-
         parts = urlsplit(url)
-        self._target = httpcore.URL(
-            scheme=parts.scheme,
-            host=parts.hostname or "",
-            port=parts.port,
-            target=(parts.path or "/") + (f"?{parts.query}" if parts.query else ""),
-        )
+        self._host = parts.hostname or ""
+        self._port = parts.port or PORTS[parts.scheme]
+        self._target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         self._secrets = [word for value in headers.values() for word in (value, *value.split())]
-        self._headers = {"Host": parts.netloc, "User-Agent": "toolgate", **headers}
-        context = make_tls_context() if parts.scheme == "https" else None
-        self._pool = httpcore.AsyncConnectionPool(
-            context, max_connections=MAX_CONNECTIONS, max_keepalive_connections=MAX_IDLE, keepalive_expiry=IDLE
-        )
-        self._streams = httpcore.AsyncConnectionPool(context, max_connections=MAX_STREAMS, max_keepalive_connections=0)
+        self._headers = {"Host": parts.netloc.rpartition("@")[2], "User-Agent": "toolgate", **headers}
+        self._tls = _load_tls_context() if parts.scheme == "https" else None
+        self._idle: list[tuple[UpstreamConnection, float]] = []  # and since when, the last ones last
+        self._requests = asyncio.Semaphore(MAX_CONNECTIONS)
+        self._streams = asyncio.Semaphore(MAX_STREAMS)
 
     @contextlib.asynccontextmanager
     async def open(self, method: str, headers: Mapping[str, str], body: bytes) -> AsyncGenerator[HttpAnswer, None]:
         """Yield the response to one request. Raises MountError: CONNECT_FAILED if the request was not sent."""
-        import httpcore  # as above
-
-        from toolgate.tools.reading.web.vetted_client import describe_error
-
         sent = {**self._headers, **headers, **({"Content-Length": str(len(body))} if body else {})}
-        timeouts = {"connect": CONNECT_TIMEOUT, "write": WRITE_TIMEOUT, "pool": CONNECT_TIMEOUT}
-        extensions = {"timeout": timeouts}
+        room = self._streams if method == "GET" else self._requests
+        await _enter(room)
         try:
-            async with (self._streams if method == "GET" else self._pool).stream(
-                method, self._target, headers=list(sent.items()), content=body or None, extensions=extensions
-            ) as response:
-                yield HttpAnswer(response, self._secrets)
-        except (httpcore.ConnectError, httpcore.ConnectTimeout, httpcore.PoolTimeout) as error:
-            raise MountError("CONNECT_FAILED", f"no connection to it: {describe_error(error)}") from None
-        except (httpcore.NetworkError, httpcore.ProtocolError, httpcore.TimeoutException):
-            raise MountError("CONNECTION_LOST", "the connection broke before the answer came") from None
+            connection = await self._take_connection()
+            try:
+                head = await connection.request(method, self._target, [*sent.items()], body)
+                told = {name.decode("latin-1"): value.decode("latin-1") for name, value in head.headers}
+                yield HttpAnswer(head.status_code, told, connection.read_body(), self._secrets)
+            finally:
+                self._give_back(connection)
+        finally:
+            room.release()
 
     async def close(self) -> None:
-        await self._pool.aclose()
-        await self._streams.aclose()
+        for connection, _ in self._idle:
+            connection.close()
+        self._idle.clear()
+
+    async def _take_connection(self) -> "UpstreamConnection":
+        """Return a connection that is open and idle, or a new one. Raises MountError."""
+        while self._idle:
+            connection, since = self._idle.pop()
+            if connection.is_idle and since + IDLE > asyncio.get_running_loop().time():
+                return connection
+            connection.close()
+        from toolgate.server.features.mounts.upstream.http_connection import open_connection  # as below
+
+        return await open_connection(self._host, self._port, self._tls)
+
+    def _give_back(self, connection: "UpstreamConnection") -> None:
+        """Keep a connection whose response was read to its end, and of those that are kept too long or are too many
+        close the first."""
+        if not connection.is_idle:
+            connection.close()
+            return
+        now = asyncio.get_running_loop().time()
+        self._idle.append((connection, now))
+        if len(self._idle) > MAX_IDLE or self._idle[0][1] + IDLE < now:
+            self._idle.pop(0)[0].close()
+
+
+def _load_tls_context() -> "ssl.SSLContext":
+    from toolgate.tools.reading.web.vetted_client import make_tls_context  # start-up: few mounts have a URL
+
+    return make_tls_context()
+
+
+async def _enter(room: asyncio.Semaphore) -> None:
+    """Wait until another request may begin. Raises MountError."""
+    if not room.locked():
+        await room.acquire()
+        return
+    try:
+        async with asyncio.timeout(ROOM_TIMEOUT):
+            await room.acquire()
+    except TimeoutError:
+        raise MountError("CONNECT_FAILED", "too many requests to it are under way") from None

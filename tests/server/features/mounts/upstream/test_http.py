@@ -28,6 +28,8 @@ class Stream:
         for part in self._parts:
             yield part
 
+    async def drain(self) -> None: ...
+
 
 class Client:
     """Answers requests with these streams, and then refuses the connection."""

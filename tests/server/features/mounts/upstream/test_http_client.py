@@ -1,0 +1,204 @@
+"""Requests to a mounted server share connections, and a connection is never used for two at once."""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from toolgate.server.features.mounts.upstream import http_client
+from toolgate.server.features.mounts.upstream.errors import MountError
+from toolgate.server.features.mounts.upstream.http_client import HttpClient
+
+PLAIN = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"
+STREAM = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+EVENT = b"9\r\ndata: {}\n\r\n"
+LAST = b"0\r\n\r\n"
+
+
+class Upstream:
+    """A server that answers each request with the next of `answers`, in parts, and then ends the connection if the last
+    part is b""."""
+
+    def __init__(self, *answers: tuple[bytes, ...]) -> None:
+        self._answers = list(answers)
+        self.connections = 0
+        self.requests: list[bytes] = []
+        self.ended = asyncio.Event()  # the client has closed a connection
+        self.port = 0
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        with contextlib.closing(writer), contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            while True:
+                head = await reader.readuntil(b"\r\n\r\n")
+                size = int((head.partition(b"Content-Length: ")[2] or b"0").partition(b"\r")[0])
+                self.requests.append(head + await reader.readexactly(size))
+                parts = self._answers.pop(0)
+                for part in parts:
+                    writer.write(part)
+                    await asyncio.sleep(0)
+                if not parts[-1]:
+                    return
+        self.ended.set()
+
+
+Talk = Callable[[Upstream, HttpClient], Awaitable[None]]
+
+
+def talk(body: Talk, *answers: tuple[bytes, ...], headers: dict[str, str] | None = None) -> None:
+    """Run `body` with a server and a client of it."""
+
+    async def run() -> None:
+        upstream = Upstream(*answers)
+        async with asyncio.timeout(30), await asyncio.start_server(upstream.serve, "127.0.0.1", 0) as server:
+            upstream.port = server.sockets[0].getsockname()[1]
+            client = HttpClient(f"http://127.0.0.1:{upstream.port}/mcp?key=1", headers or {})
+            try:
+                await body(upstream, client)
+            finally:
+                await client.close()
+
+    asyncio.run(run())
+
+
+async def ask(client: HttpClient) -> bytes:
+    async with client.open("POST", {"Accept": "*/*"}, b"{}") as response:
+        return await response.read(1_000)
+
+
+def test_requests_one_after_another_share_a_connection() -> None:
+    async def body(upstream: Upstream, client: HttpClient) -> None:
+        assert [await ask(client) for _ in range(3)] == [b"{}"] * 3
+        assert upstream.connections == 1
+        assert upstream.requests[0].startswith(b"POST /mcp?key=1 HTTP/1.1\r\n")
+        assert b"\r\nHost: 127.0.0.1:%d\r\n" % upstream.port in upstream.requests[0]
+        assert b"\r\nX-Key: secret\r\n" in upstream.requests[2]
+        assert upstream.requests[2].endswith(b"\r\n\r\n{}")
+
+    talk(body, *[(PLAIN,)] * 3, headers={"X-Key": "secret"})
+
+
+def test_requests_at_once_have_a_connection_each() -> None:
+    async def body(upstream: Upstream, client: HttpClient) -> None:
+        assert await asyncio.gather(ask(client), ask(client)) == [b"{}"] * 2
+        assert upstream.connections == 2
+
+    talk(body, (PLAIN,), (PLAIN,))
+
+
+def test_a_stream_that_ends_after_its_answer_leaves_its_connection() -> None:
+    async def body(upstream: Upstream, client: HttpClient) -> None:
+        async with client.open("POST", {}, b"{}") as response:
+            assert await anext(response.body) == b"data: {}\n"
+            await response.drain()
+        assert await ask(client) == b"{}"
+        assert upstream.connections == 1
+
+    talk(body, (STREAM, EVENT, LAST), (PLAIN,))
+
+
+def test_a_stream_that_goes_on_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_client, "DRAIN_WITHIN", 0.05)
+
+    async def body(upstream: Upstream, client: HttpClient) -> None:
+        async with client.open("POST", {}, b"{}") as response:
+            assert await anext(response.body) == b"data: {}\n"
+            await response.drain()
+        await upstream.ended.wait()
+        assert await ask(client) == b"{}"
+        assert upstream.connections == 2
+
+    talk(body, (STREAM, EVENT), (PLAIN,))
+
+
+@pytest.mark.parametrize("answer", [(PLAIN, b""), (PLAIN + b"HTTP/1.1 200",)], ids=["closed", "with more than asked"])
+def test_a_connection_that_was_closed_or_is_out_of_step_is_left(answer: tuple[bytes, ...]) -> None:
+    async def body(upstream: Upstream, client: HttpClient) -> None:
+        assert await ask(client) == b"{}"
+        for _ in range(10):  # turns of the loop, in which its end arrives
+            await asyncio.sleep(0)
+        assert await ask(client) == b"{}"
+        assert upstream.connections == 2
+
+    talk(body, answer, (PLAIN,))
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        (b"",),
+        (PLAIN[:-1], b""),
+        (b"SSH-2.0-x\r\n\r\n",),
+        (STREAM, b"x\r\n"),
+        (b"HTTP/1.1 200 OK\r\n" + b"a: b\r\n" * 20_000,),
+    ],
+    ids=["no answer", "half of one", "another protocol", "a broken chunk", "an endless head"],
+)
+def test_a_request_without_a_whole_answer_lost_its_connection(answer: tuple[bytes, ...]) -> None:
+    async def body(upstream: Upstream, client: HttpClient) -> None:
+        with pytest.raises(MountError) as caught:
+            await ask(client)
+        assert caught.value.code == "CONNECTION_LOST"
+        assert await ask(client) == b"{}"
+
+    talk(body, answer, (PLAIN,))
+
+
+@pytest.mark.parametrize("value", ["secret\nX-Other: 1", "sécret-ключ"])
+def test_a_header_that_can_not_be_sent_is_no_lost_connection(value: str) -> None:
+    async def body(upstream: Upstream, client: HttpClient) -> None:
+        with pytest.raises(MountError) as caught:
+            await ask(client)
+        assert caught.value.code == "CONNECT_FAILED"
+        assert "cret" not in caught.value.text
+        assert not upstream.requests
+
+    talk(body, headers={"Authorization": value})
+
+
+def test_a_port_without_a_server_is_refused() -> None:
+    async def body(upstream: Upstream, client: HttpClient) -> None:
+        closed = HttpClient("http://127.0.0.1:9/mcp", {})
+        with pytest.raises(MountError) as caught:
+            await ask(closed)
+        assert caught.value.text == "CONNECT_FAILED: no connection to it: connection refused"
+
+    talk(body)
+
+
+def test_only_so_many_idle_connections_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_client, "MAX_IDLE", 1)
+
+    async def body(upstream: Upstream, client: HttpClient) -> None:
+        await asyncio.gather(ask(client), ask(client))
+        await upstream.ended.wait()
+        await ask(client)
+        assert upstream.connections == 2
+
+    talk(body, *[(PLAIN,)] * 3)
+
+
+def test_a_connection_is_not_kept_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_client, "IDLE", 0.0)
+
+    async def body(upstream: Upstream, client: HttpClient) -> None:
+        await ask(client)
+        await ask(client)
+        assert upstream.connections == 2
+
+    talk(body, (PLAIN,), (PLAIN,))
+
+
+def test_more_requests_than_may_be_at_once_wait_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_client, "MAX_CONNECTIONS", 1)
+    monkeypatch.setattr(http_client, "ROOM_TIMEOUT", 0.05)
+
+    async def body(upstream: Upstream, client: HttpClient) -> None:
+        async with client.open("POST", {}, b"{}"):
+            with pytest.raises(MountError) as caught:
+                await ask(client)
+            assert caught.value.code == "CONNECT_FAILED"
+        assert await asyncio.gather(ask(client), ask(client)) == [b"{}"] * 2
+
+    talk(body, *[(PLAIN,)] * 3)
