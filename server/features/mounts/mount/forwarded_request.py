@@ -52,7 +52,7 @@ class ForwardedTask(ForwardedRequest):
 
     def cancel(self, reason: str) -> None:
         super().cancel(reason)
-        self.session.request_soon("tasks/cancel", {"taskId": self._id})
+        self.session.run_soon(_cancel_task(self.session, self._id))
 
 
 async def start_request(
@@ -70,17 +70,29 @@ async def start_task(session: UpstreamSession, params: Mapping[str, Any], contex
     wanted = {**params, "task": {"ttl": int(TASK_TIMEOUT * 1_000)}}
     await session.start("tools/call", wanted, creation, with_progress=context.wants_progress)
     session.peer.set_successor(creation, flight)
+    id = ""
     try:
-        id = _read_id(await _wait_answer(creation))
+        id = await _wait_id(creation)
         await session.start("tasks/result", {"taskId": id}, flight, with_progress=False)
     except BaseException:
-        session.peer.cancel(creation, "no longer needed")
         session.peer.set_successor(creation, None)
+        session.run_soon(_cancel_task(session, id) if id else _cancel_created(session, creation))
         raise
     return ForwardedTask(session, flight, context.principal, id)
 
 
-async def _wait_answer(flight: Flight) -> Result:
+async def _cancel_created(session: UpstreamSession, creation: Flight) -> None:
+    """End the task that a request may still make: a cancelled request makes it all the same."""
+    if not creation.is_over or not creation.events.empty():
+        await _cancel_task(session, await _wait_id(creation))
+
+
+async def _cancel_task(session: UpstreamSession, id: str) -> None:
+    await session.request("tasks/cancel", {"taskId": id})
+
+
+async def _wait_id(flight: Flight) -> str:
+    """Return the id of the task that a request makes. Raises MountError, UpstreamRefusedError."""
     try:
         async with asyncio.timeout(CREATED_WITHIN):
             event = await flight.events.get()
@@ -90,7 +102,7 @@ async def _wait_answer(flight: Flight) -> Result:
         raise MountError("CALL_TIMEOUT", f"no task within {CREATED_WITHIN:g} s") from None
     if isinstance(event, (UpstreamFault, UpstreamRefusal)):
         raise event.create_error()
-    return event
+    return _read_id(event)
 
 
 def _read_id(result: Result) -> str:

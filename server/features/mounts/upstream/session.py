@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Coroutine, Mapping
 from typing import Any
 
 import msgspec
@@ -50,7 +50,7 @@ class UpstreamSession:
         self.info = info
         self.capabilities = capabilities
         self._following: asyncio.Task[None] | None = None
-        self._requests: set[asyncio.Task[None]] = set()
+        self._works: set[asyncio.Task[None]] = set()
         self._envelope = create_envelope(info.revision, capabilities) if info.is_modern else {}
         self.can_ask = frozenset(method for name, method in METHODS.items() if name in capabilities)
 
@@ -66,15 +66,11 @@ class UpstreamSession:
         """Return the result of a request of our own. Raises MountError, UpstreamRefusedError, TimeoutError."""
         return await self.peer.request(method, self._with_envelope(params), timeout, self._headers(method, params))
 
-    def request_soon(self, method: str, params: Mapping[str, Any]) -> None:
-        """Send a request whose result nobody needs, and whose failure helps nobody."""
-        task = asyncio.get_running_loop().create_task(self._request_quietly(method, params))
-        self._requests.add(task)
-        task.add_done_callback(self._requests.discard)
-
-    async def _request_quietly(self, method: str, params: Mapping[str, Any]) -> None:
-        with contextlib.suppress(MountError, UpstreamRefusedError, TimeoutError):
-            await self.request(method, params)
+    def run_soon(self, work: Coroutine[Any, Any, object]) -> None:
+        """Have requests made whose results nobody needs, and whose failures help nobody."""
+        task = asyncio.get_running_loop().create_task(_run_quietly(work))
+        self._works.add(task)
+        task.add_done_callback(self._works.discard)
 
     async def list_all(self, method: str, field: str) -> FullList:
         """Return a list, page by page. Raises MountError, UpstreamRefusedError."""
@@ -159,6 +155,11 @@ class UpstreamSession:
 
     def _headers(self, method: str, params: Mapping[str, Any]) -> Mapping[str, str]:
         return list_headers(method, params) if self.info.is_modern else {}
+
+
+async def _run_quietly(work: Coroutine[Any, Any, object]) -> None:
+    with contextlib.suppress(MountError, UpstreamRefusedError, TimeoutError):
+        await work
 
 
 def _shorter(seconds: float | None, milliseconds: Any) -> float | None:
