@@ -169,10 +169,13 @@ class Ground:
 
     def script(self, script: str, who: str = "mallory", bash: bool = False) -> str:
         """Return the output of one script."""
-        return self._ran([("it", script, bash)], who)["it"]
+        return self.run_scripts([("it", script, bash)], who)["it"]
 
-    def _ran(self, scripts: Sequence[tuple[str, str, bool]], who: str) -> dict[str, str]:
-        """Return the output of each script; one command runs all of them."""
+    def list_tools(self) -> set[str]:
+        return {tool["name"] for tool in self.ask("tools/list")["result"]["tools"]}
+
+    def run_scripts(self, scripts: Sequence[tuple[str, str, bool]], who: str, tool: str = "Bash") -> dict[str, str]:
+        """Return the output of each script; one command of the tool runs all of them."""
         workspace = self.workspace(who)
         verdicts = workspace / f"verdicts-{uuid.uuid4().hex}"
         around = {
@@ -185,10 +188,11 @@ class Ground:
         descriptors = 'for fd in /proc/$$/fd/*; do readlink "$fd"; done > descriptors'
         program = (ROOT / "tests" / "escape" / "tricks.py").read_text()
         command = (
-            f"{descriptors}\n{exports}\ncat > .tricks.py <<'END-OF-TRICKS'\n{program}\nEND-OF-TRICKS\n"
+            f"cd '{workspace}'\n{descriptors}\n{exports}\n"
+            f"cat > .tricks.py <<'END-OF-TRICKS'\n{program}\nEND-OF-TRICKS\n"
             f"exec {SYSTEM_PYTHON} -I .tricks.py <<'END-OF-SCRIPTS'\n{json.dumps(scripts)}\nEND-OF-SCRIPTS\n"
         )
-        result = self.bash(command, who, timeout=40_000)
+        result = self.call(tool, who, command=command, **({"timeout": 40_000} if tool == "Bash" else {}))
         if not verdicts.exists():
             return {name: f"{self.words(result)} (no verdict)" for name, _, _ in scripts}
         found: dict[str, str] = json.loads(verdicts.read_text())
@@ -209,7 +213,7 @@ class Ground:
         if attempt.alone:
             return self.script(attempt.script, bash=attempt.bash)
         if self._verdicts is None:
-            self._verdicts = self._ran([(each.name, each.script, each.bash) for each in others], "mallory")
+            self._verdicts = self.run_scripts([(each.name, each.script, each.bash) for each in others], "mallory")
         return self._verdicts[attempt.name]
 
     def clear(self, *names: str) -> None:
@@ -235,9 +239,16 @@ class Ground:
 
 
 @contextlib.contextmanager
-def ground(level: str, *, user: int | None = None, grouped: bool = True, at_node: bool = False) -> Iterator[Ground]:
+def ground(
+    level: str,
+    *,
+    user: int | None = None,
+    grouped: bool = True,
+    at_node: bool = False,
+    options: Sequence[str] = (),
+) -> Iterator[Ground]:
     """Yield a ground with a server as `user`, if given; `grouped`: with control groups in their usual place;
-    `at_node`: with a node, on the same state folder, that runs the commands."""
+    `at_node`: with a node, on the same state folder, that runs the commands; `options`: more of the server's."""
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="toolgate-escape-", dir="/tmp")))
         folder.chmod(0o755)
@@ -250,9 +261,9 @@ def ground(level: str, *, user: int | None = None, grouped: bool = True, at_node
             for rows in (CALLS, LIMITS)
         )
         shown = ["--sandbox-paths", str(folder / "outside" / "shown")] if level == "bwrap" else []
-        options = [*limits, *shown, "--sandbox", level]
+        own = [*limits, *shown, "--sandbox", level, *options]
         if level == "none":
-            options = ["--sandbox", level]
+            own = ["--sandbox", level, *options]
         command = (sys.executable, "-m", "toolgate.server") if user is None else run_as(user, folder)
         if not grouped:
             command = ("unshare", "--mount", "--propagation", "private", "sh", "-c", NO_GROUPS, "sh", *command)
@@ -260,9 +271,9 @@ def ground(level: str, *, user: int | None = None, grouped: bool = True, at_node
         if at_node:
             from tests.server.features.nodes.nodes import running_node  # the other grounds do without nodes
 
-            node = stack.enter_context(running_node(folder, *options, env=env))
-            options = ["--node", str(node.address)]
-        signed = stack.enter_context(_signed(folder, user, [*calls, *options], command, env))
+            node = stack.enter_context(running_node(folder, *own, env=env))
+            own = ["--node", str(node.address)]
+        signed = stack.enter_context(_signed(folder, user, [*calls, *own], command, env))
         canary = subprocess.Popen(["sleep", "infinity"], stdin=subprocess.DEVNULL)
         stack.callback(canary.wait, PATIENCE)
         stack.callback(canary.kill)

@@ -87,5 +87,6 @@ def _to_json(config: Config, found: MountList) -> Mapping[str, Any]:
 
 def _mount_to_json(mount: MountConfig, rows: Mapping[str, Any]) -> Mapping[str, Any]:
     written = {key: rows.get(key, default) for key, default in (("command", ""), ("args", []), ("cwd", None))}
-    names = {"env": sorted(mount.env), "headers": sorted(mount.headers)}
+    names: dict[str, Any] = {"env": sorted(mount.env), "headers": sorted(mount.headers)}
+    names["limits"] = msgspec.structs.asdict(mount.limits)
     return {**msgspec.structs.asdict(mount), **written, **names, "url": hide_query(rows.get("url", ""))}

@@ -2,7 +2,7 @@
 
 import contextlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator
 
 from toolgate.server.features.mounts.config.mount_config import MountLimits
 from toolgate.server.features.mounts.upstream.errors import MountError
@@ -18,7 +18,7 @@ class MountCallLimits:
         self._running: Counter[str] = Counter()
 
     @contextlib.contextmanager
-    def count(self, principal: str) -> Iterator[None]:
+    def count(self, principal: str) -> Generator[None]:
         """Count a call as long as it is under way. Raises MountError."""
         if self._most and self._running[principal] >= self._most:
             raise MountError("LIMITED", f"more than {self._most} at once: wait for one of your calls")

@@ -41,11 +41,12 @@ async def _talk_to_program(
     try:
         return await shake_hands(peer, protocol, capabilities, OPEN_TIMEOUT)
     except MountError as error:
+        has_ended = (peer.failure or error.fault).code in ("STDIO_EXITED", "STDIO_CLOSED")  # maybe unasked
         said = await wire.read_last_words() if error.code == "INITIALIZE_TIMEOUT" else ""
         await wire.close()
         if said:
             raise MountError(error.code, f"{error.sentence}; {said}") from None
-        if error.code in ("STDIO_EXITED", "STDIO_CLOSED"):
+        if has_ended:
             raise MountError("STDIO_EXITED_BEFORE_INITIALIZE", error.sentence) from None
         raise
     except BaseException:

@@ -1,0 +1,42 @@
+"""The escapes, tried from inside a hostile mounted server: its sandbox holds as that of a person's commands."""
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from tests.clients.raw_client import eventually
+from tests.escape.attempts import ATTEMPTS
+from tests.escape.ground import ground
+
+PROGRAM = Path(__file__).with_name("mounted_shell.py")
+
+
+@pytest.mark.soak  # all scripts at two levels: 30 s of processor time
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has all levels")
+@pytest.mark.programs("bwrap")
+@pytest.mark.parametrize("level", ["bwrap", "uid"])
+def test_no_attempt_comes_off_from_inside_a_mounted_server(level: str) -> None:
+    folder = Path(tempfile.mkdtemp(prefix="toolgate-mount-", dir="/tmp"))
+    try:
+        folder.chmod(0o755)
+        shutil.copy(PROGRAM, folder)
+        file = folder / "mounts.toml"
+        file.write_text(
+            f'[mounts.hostile]\ncommand = "python3"\nargs = ["{PROGRAM.name}"]\ncwd = "{folder}"\ntimeout = "5m"\n'
+        )
+        with ground(level, options=("--config", str(file))) as made:
+            assert eventually(lambda: "hostile__run" in made.list_tools()), made.signed.site.log()
+            scripts = [each for each in ATTEMPTS if each.script and not each.alone and level not in each.untried]
+            got = made.run_scripts([(each.name, each.script, each.bash) for each in scripts], "mallory", "hostile__run")
+            stopped = [each.name for each in scripts if level in each.stopped]
+            came_off = {name: got[name] for name in stopped if made.token in got[name]}
+            if level == "uid":  # CAP_SETPCAP in a user namespace of its own: what the person's commands lack
+                assert came_off.pop("has a capability").split() == [made.token, "0000000000000100"]
+            assert came_off == {}
+            untold = [name for name, said in got.items() if "BROKEN" in said or "(no verdict)" in said]
+            assert untold == [], got[untold[0]]
+    finally:
+        shutil.rmtree(folder)
