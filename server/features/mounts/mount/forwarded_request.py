@@ -102,6 +102,7 @@ async def _wait_id(flight: Flight) -> str:
         raise MountError("CALL_TIMEOUT", f"no task within {CREATED_WITHIN:g} s") from None
     if isinstance(event, (UpstreamFault, UpstreamRefusal)):
         raise event.create_error()
+    assert isinstance(event, dict)  # the request takes no others
     return _read_id(event)
 
 

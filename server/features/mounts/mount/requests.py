@@ -213,6 +213,7 @@ async def _follow(request: ForwardedRequest, context: Context, seconds: float) -
             raise event.create_error()
         if isinstance(event, dict):
             return event
+        assert isinstance(event, Question)  # the request takes no others
         request.question = event
         request.asked += 1
 

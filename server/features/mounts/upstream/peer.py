@@ -20,6 +20,7 @@ METHOD_NOT_FOUND = -32601
 CANCELLED = "notifications/cancelled"
 PROGRESS = "notifications/progress"
 LOG = "notifications/message"
+REQUEST = "toolgate/request"  # a member of `_meta`: which request of ours a message is about
 MAX_NOTICES = 256  # and questions of one request that wait: a flood costs no more
 MAX_RUBBISH = 1_000  # messages that can't be read, of one conversation: it is ended then
 
@@ -41,6 +42,14 @@ class MountNotice(msgspec.Struct, frozen=True):
     params: dict[str, Any]
 
 
+class FlightRequest(msgspec.Struct, frozen=True):
+    """A request of a program of ours for the request that it names; `params` as they came."""
+
+    id: Any
+    method: str
+    params: Members
+
+
 class Flight:
     """One request under way. `events` brings notices and questions, and last its result or an error. `can_ask` names
     the methods of questions that its client can answer. `is_call`: somebody waits for it."""
@@ -50,7 +59,7 @@ class Flight:
         self.can_ask = can_ask
         self.is_call = is_call
         self.is_over = False
-        self.events: asyncio.Queue[MountNotice | Question | Members | UpstreamFault | UpstreamRefusal] = asyncio.Queue()
+        self.events: asyncio.Queue[FlightEvent] = asyncio.Queue()
 
     def note(self, notice: MountNotice) -> None:
         """Take a notice, unless too many wait."""
@@ -61,6 +70,9 @@ class Flight:
         if not self.is_over:
             self.is_over = True
             self.events.put_nowait(event)
+
+
+FlightEvent = MountNotice | Question | FlightRequest | Members | UpstreamFault | UpstreamRefusal
 
 
 class Wire(Protocol):
@@ -82,15 +94,20 @@ class Wire(Protocol):
 
 
 class UpstreamPeer:
-    """One conversation with a mounted server. `on_notice(method, params)` gets its other notifications."""
+    """One conversation with a mounted server. `on_notice(method, params)` gets its other notifications.
 
-    def __init__(self, on_notice: Callable[[str, dict[str, Any]], None]) -> None:
+    `names_requests`: it is a program of ours. Its messages may name the request that they are about (REQUEST), and that
+    one gets them: requests of any method, too.
+    """
+
+    def __init__(self, on_notice: Callable[[str, dict[str, Any]], None], *, names_requests: bool = False) -> None:
         self.wire: Wire | None = None
         self.revision = ""  # what is spoken, once it is known
         self.failure: UpstreamFault | None = None  # why no more answers come
         self.rubbish = 0  # messages that could not be read
         self.on_failure: Callable[[UpstreamFault], None] | None = None  # called once, when no more answers come
         self._on_notice = on_notice
+        self._names_requests = names_requests
         self._last_id = 0
         self._flights: dict[int, Flight] = {}
         self._successors: dict[int, Flight] = {}  # requests that are answered → those that follow them
@@ -152,6 +169,11 @@ class UpstreamPeer:
         assert self.wire is not None
         await self.wire.send(messages.encode_answer(question.id, result))
 
+    async def reply(self, id: Any, result: Any) -> None:
+        """Answer a request that names one of ours. Raises MountError."""
+        if self.wire is not None and self.failure is None:
+            await self.wire.send(messages.encode_answer(id, result))
+
     async def refuse(self, id: Any, code: int, text: str) -> None:
         """Answer a request of the mounted server with an error."""
         if self.wire is not None and self.failure is None:
@@ -165,7 +187,7 @@ class UpstreamPeer:
         flight.is_over = True
         if self.wire is None or self.failure is not None or self.wire.abandon(flight):
             return
-        self._tell(CANCELLED, {"requestId": flight.id, "reason": reason})
+        self.tell(CANCELLED, {"requestId": flight.id, "reason": reason})
 
     def set_successor(self, before: Flight, after: Flight | None) -> None:
         """Have what still comes of a request that is answered soon, progress and questions, go to the one that follows
@@ -212,7 +234,7 @@ class UpstreamPeer:
         elif message.has_id:
             self._take_question(message, flight)
         else:
-            self._take_notice(str(message.method), messages.read_object(message.params), flight)
+            self._take_notice(str(message.method), message.params, flight)
 
     def _take_answer(self, message: UpstreamMessage) -> None:
         id = message.id
@@ -232,6 +254,10 @@ class UpstreamPeer:
         if method == "ping":
             self._reply(messages.encode_answer(message.id, {}))
             return
+        named = self._flights.get(_read_named(message.params) or 0) if self._names_requests else None
+        if named is not None:
+            named.events.put_nowait(FlightRequest(message.id, method, messages.split_object(message.params) or {}))
+            return
         asked = flight if flight is not None and method in flight.can_ask else self._find_asked(method)
         if asked is None or asked.is_over or asked.events.qsize() >= MAX_NOTICES:
             why = "no client that declared this has a call under way"
@@ -245,7 +271,12 @@ class UpstreamPeer:
         able = [waiting[id] for id in sorted(waiting) if method in waiting[id].can_ask]
         return able[-1] if able else None
 
-    def _take_notice(self, method: str, params: dict[str, Any], flight: Flight | None) -> None:
+    def _take_notice(self, method: str, raw: msgspec.Raw | msgspec.UnsetType, flight: Flight | None) -> None:
+        params, id = messages.read_object(raw), _read_named(raw) if self._names_requests else None
+        if id is not None:
+            if id in self._flights:
+                self._flights[id].note(MountNotice(method, params))
+            return
         if method == PROGRESS:
             token = params.get("progressToken")
             flight = self._successors.get(token) or self._flights.get(token) if type(token) is int else None
@@ -269,7 +300,8 @@ class UpstreamPeer:
         self._replies.add(task)
         task.add_done_callback(self._replies.discard)
 
-    def _tell(self, method: str, params: Mapping[str, Any]) -> None:
+    def tell(self, method: str, params: Mapping[str, Any]) -> None:
+        """Send a notification soon."""
         self._reply(messages.encode_notification(method, params))
 
     async def _send_quietly(self, message: bytes) -> None:
@@ -278,3 +310,10 @@ class UpstreamPeer:
                 await self.wire.send(message)
         except MountError as error:  # whoever waits for it hears of it
             log.debug("nothing can be sent to a mount: %s", error)
+
+
+def _read_named(params: msgspec.Raw | msgspec.UnsetType) -> int | None:
+    """Return the id of the request of ours that a message names, or None."""
+    meta = (messages.split_object(params) or {}).get("_meta", msgspec.UNSET)
+    id = messages.read_object(meta).get(REQUEST)
+    return id if type(id) is int else None
