@@ -49,13 +49,23 @@ def take_descriptors() -> tuple[int, int]:
 
 
 async def serve(
-    dispatcher: Dispatcher, session: Session, source: int, sink: int, grace: float, ending: Callable[[], None]
+    dispatcher: Dispatcher,
+    session: Session,
+    source: int,
+    sink: int,
+    grace: float,
+    ending: Callable[[], None],
+    *,
+    reads_always: bool = False,
 ) -> None:
-    """Serve until the input ends or a signal arrives; then call `ending` and give running work `grace` seconds."""
+    """Serve until the input ends or a signal arrives; then call `ending` and give running work `grace` seconds.
+
+    `reads_always`: the client is a server of ours. What it answers must arrive, however much it has not read.
+    """
     loop = asyncio.get_running_loop()
     output = StdoutChannel(loop, sink)
     session.channel = output
-    connection = StdioConnection(loop, dispatcher, session, source, output)
+    connection = StdioConnection(loop, dispatcher, session, source, output, reads_always=reads_always)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, connection.handle_signal)
     connection.read()
@@ -75,6 +85,8 @@ class StdioConnection:
         session: Session,
         source: int,
         output: StdoutChannel,
+        *,
+        reads_always: bool = False,
     ) -> None:
         self.ended = asyncio.Event()
         self._loop = loop
@@ -82,6 +94,7 @@ class StdioConnection:
         self._session = session
         self._source = source
         self._output = output
+        self._reads_always = reads_always
         self._tasks: dict[asyncio.Task[Any], int] = {}  # task → the size of its message
         self._size_in_work = 0  # bytes: the sum of those
         self._lines: deque[bytes] = deque()  # read but not started: the output was full
@@ -223,7 +236,7 @@ class StdioConnection:
         self._work_due = False
         output = self._output
         for _ in range(MAX_STARTED):
-            if not self._lines or output.is_full or self._size_in_work >= MAX_IN_WORK:
+            if not self._lines or self._has_to_wait():
                 break
             line = self._lines.popleft()
             output.waits_for_more = bool(self._lines or self._tasks)
@@ -233,7 +246,7 @@ class StdioConnection:
             task.add_done_callback(self._finish_task)
         if self._at_end and not self._lines:
             self.end()
-        elif output.is_full or self._size_in_work >= MAX_IN_WORK:
+        elif self._has_to_wait():
             self._pause()
         elif self._lines:
             self._start_tasks_soon()  # the pipe has room again, and no callback would start them
@@ -242,8 +255,12 @@ class StdioConnection:
         self._size_in_work -= self._tasks.pop(task)
         if not task.cancelled() and task.exception() is not None:
             log.error("a message's task failed", exc_info=task.exception())
-        if self._size_in_work < MAX_IN_WORK and not self._output.is_full:
+        if not self._has_to_wait():
             self.read()
+
+    def _has_to_wait(self) -> bool:
+        """Return whether too much is unread or in work to begin more."""
+        return (self._output.is_full or self._size_in_work >= MAX_IN_WORK) and not self._reads_always
 
     def _end_input(self) -> None:
         """Handle the end of input; lines already read still run once the output has room."""
