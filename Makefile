@@ -119,7 +119,7 @@ soaked: .venv/.dev tests/interop/node_modules/.installed tests/agents/node_modul
 	@for version in $(VERSIONS); do $(MAKE) --no-print-directory test-$$version || exit; done
 
 # The core tests: what a version of Python may change. The soak runs all tests on each
-CORE := $(addprefix tests/,server/workspaces/test_sandboxing.py server/plugins/isolation/test_plugin.py \
+CORE := $(addprefix tests/,server/workspaces/test_sandboxing.py server/features/mounts/plugins/test_plugin.py \
 	server/calls/test_terminal.py server/protocol/test_protocol.py \
 	server/state/sqlite/test_store.py server/state/sqlite/test_upgrade.py \
 	tools/builtin/test_background.py tools/builtin/test_bash.py tools/builtin/test_contract.py \

@@ -4,21 +4,19 @@ import logging
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from pkgutil import resolve_name
 
 from toolgate.server.app import build, builtin_tools
 from toolgate.server.base import watch
 from toolgate.server.base.asyncio_tasks import DelayedTasks
+from toolgate.server.config.feature_rows import FEATURES, ROOM
 from toolgate.server.config.load import Config
-from toolgate.server.plugins.loader import LoadedPlugin, PluginLoader
+from toolgate.server.plugins.loader import LoadedPlugin, PluginIsolation, PluginLoader
 from toolgate.server.plugins.reload import PluginReloader
 from toolgate.server.policy.rule_check import Callers, RuleCheck
 from toolgate.server.policy.rules import Rules
 from toolgate.tools.api.registry import Part, Registry
 from toolgate.tools.builtin.skills.skills import Skills
-
-if TYPE_CHECKING:
-    from toolgate.server.plugins.isolation.plugin import Isolation
 
 PLUGINS_AFTER = 0.1  # seconds after the start that plugins are watched: an edit is to be seen within a second
 PLUGINS_DEBOUNCE = 240  # ms that changes of plugins are gathered for while they keep coming
@@ -51,11 +49,11 @@ class ServedParts:
         self._unserved = builtin_tools.find_unserved(config.tools)
         self._rule_check: RuleCheck | None = None  # from the start on
         self._modules = PluginLoader()
-        self._isolation: Isolation | None = None
+        self._isolation: PluginIsolation | None = None
         self.plugins = PluginReloader(
             build.plugin_folders(config),
             self._modules.load,
-            self._load_isolated,
+            self._load_isolated if _find_isolation() else None,
             isolate=config.isolate_plugins,
             on_change=self._announce,
         )
@@ -116,9 +114,15 @@ class ServedParts:
 
     async def _load_isolated(self, file: Path) -> LoadedPlugin:
         """Load a plugin in a process of its own."""
-        from toolgate.server.plugins.isolation.plugin import Isolation  # start-up: most plugins are not isolated
-
         if self._isolation is None:
             config = self._config
-            self._isolation = Isolation(config.command_environment, verbose=config.verbose, style=config.log_format)
+            create_isolation: type[PluginIsolation] = resolve_name(f"{ROOM}.{_find_isolation()}")
+            self._isolation = create_isolation(
+                config.command_environment, verbose=config.verbose, style=config.log_format
+            )
         return await self._isolation.load(file)
+
+
+def _find_isolation() -> str:
+    """Return the name of what loads plugins in processes of their own, or "" if no feature does."""
+    return next((row.isolation for row in FEATURES if row.isolation), "")

@@ -25,6 +25,7 @@ class FeatureRow(msgspec.Struct, frozen=True):
     state: its `StatePart`
     doctor: a function that returns a `DoctorPart`
     demo: an async function that shows it to a `Tour` of `toolgate demo`, in a chapter of its own
+    isolation: a `PluginIsolation`, imported for the first plugin that needs a process of its own
     """
 
     switches: tuple[str, ...]
@@ -37,6 +38,7 @@ class FeatureRow(msgspec.Struct, frozen=True):
     state: str = ""
     doctor: str = ""
     demo: str = ""
+    isolation: str = ""
     is_http_only: bool = False
 
 
@@ -91,5 +93,6 @@ FEATURES = (
         check="mounts.config.table:check_mounts",
         doctor="mounts.doctor:list_checks",
         demo="mounts.demo:show_mounts",
+        isolation="mounts.plugins.loader:Isolation",
     ),
 )

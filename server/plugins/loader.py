@@ -57,6 +57,20 @@ class LoadedPlugin(Protocol):
         ...
 
 
+class PluginIsolation(Protocol):
+    """Loads plugins in processes of their own. Made with the environment of these, and with how they log."""
+
+    def __init__(self, environment: Mapping[str, str], *, verbose: bool, style: str) -> None: ...
+
+    async def load(self, file: Path) -> LoadedPlugin:
+        """Load a plugin. Raises PluginLoadError."""
+        ...
+
+    async def close(self) -> None:
+        """End all processes, and start no more."""
+        ...
+
+
 PluginLoad = Callable[[Path], Awaitable[LoadedPlugin]]
 
 

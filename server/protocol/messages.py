@@ -13,7 +13,7 @@ import msgspec
 
 from toolgate.server.protocol.errors import InternalError, InvalidRequest, ParseError, RpcError
 from toolgate.server.protocol.message_ids import MAX_ID, Id, find_id, find_id_fault, is_id
-from toolgate.server.protocol.message_limits import Data, TooLargeError, measure
+from toolgate.server.protocol.message_limits import MAX_STRUCTURE, Data, TooLargeError, measure
 
 MAX_BATCH = 256  # messages; each becomes a task
 MAX_SHOWN = 200  # characters of a decoder's complaint that an error repeats
@@ -126,8 +126,9 @@ _decode_any = msgspec.json.Decoder(float_hook=_parse_float).decode
 _encode = msgspec.json.Encoder().encode
 
 
-def decode(data: Data) -> Inbound | list[Inbound]:
-    """Decode one message, or a batch (a list, also of one). Never raises for what is in `data`."""
+def decode(data: Data, most: int = MAX_STRUCTURE) -> Inbound | list[Inbound]:
+    """Decode one message, or a batch (a list, also of one), with at most so many bytes of structure. Never raises for
+    what is in `data`."""
     if len(data) <= PLAIN:
         try:
             plain = _decode_request(data)
@@ -135,7 +136,7 @@ def decode(data: Data) -> Inbound | list[Inbound]:
             return _decode_measured(data)
         return Request(plain.id, plain.method, plain.params)
     try:
-        for _ in measure(data):
+        for _ in measure(data, most):
             pass
     except TooLargeError as error:
         return _refuse_unread(data, error)

@@ -64,7 +64,6 @@ ORDER = (
     "server/telemetry",
     "server/state/backup",
     "server/plugins",
-    "server/plugins/isolation",
     "server/auth",
     "server/methods",
     "transports/http/wire",

@@ -6,9 +6,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.clients.raw_client import Server, processes_with
+import pytest
 
-HOST = "toolgate.server.plugins.isolation.worker"
+from tests.clients.raw_client import Server, processes_with
+from tests.needed_features import list_deleted
+
+IS_SERVED = "mounts" not in list_deleted()  # the feature that runs plugins in processes of their own
+needs_isolation = pytest.mark.skipif(not IS_SERVED, reason="needs the feature mounts")
+ISOLATED = pytest.param(("--isolate-plugins",), marks=needs_isolation, id="isolated")
+EACH_WAY = (pytest.param((), id="inline"), ISOLATED)  # the options with which a plugin runs in the server, and apart
+HOST = "toolgate.server.features.mounts.plugins.worker"
 Start = Callable[..., Server]
 
 CRASHING = """

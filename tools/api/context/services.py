@@ -7,7 +7,7 @@ import os
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from datetime import datetime  # read at run time (server/plugins/isolation/api.py); msgspec has it loaded
+from datetime import datetime  # read at run time (server/features/mounts/plugins/api.py); msgspec has it loaded
 from pathlib import Path
 from typing import Any, Protocol
 

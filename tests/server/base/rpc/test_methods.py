@@ -8,7 +8,6 @@ import pytest
 
 from toolgate.server.base.rpc import frames
 from toolgate.server.base.rpc.methods import MethodTable, add_requests, list_methods, pick_methods
-from toolgate.server.plugins.isolation.api import CONTEXT_METHODS
 
 
 class Shelf(Protocol):
@@ -90,8 +89,3 @@ def test_a_class_must_define_what_can_not_be_requested() -> None:
 
     with pytest.raises(TypeError, match=r"^RemoteFollowing must define what can't be requested: follow$"):
         add_requests(MethodTable({"following": list_methods(Following)}))(RemoteFollowing)
-
-
-def test_messages_can_hold_what_plugins_request() -> None:
-    for owner, methods in CONTEXT_METHODS.objects.items():
-        assert methods and all(CONTEXT_METHODS.find(f"{owner}.{name}") for name in methods)

@@ -1,4 +1,4 @@
-"""Declare what a plugin in its own process may request from the server: its methods, notes and requests."""
+"""Declare what a plugin in its own process may request of the server, and what it tells of a call."""
 
 from pathlib import Path
 from typing import Any
@@ -28,27 +28,33 @@ CONTEXT_METHODS = MethodTable(
 )
 
 
-# -- notes about the call itself
+# -- notices about the call itself
 
 
-class ProgressNote(msgspec.Struct):
+class ProgressNotice(msgspec.Struct):
     progress: int | float
     total: int | float | None
     message: str | None
 
 
-class LogNote(msgspec.Struct):
+class LogNotice(msgspec.Struct):
     level: str
     data: Any
     logger: str | None
 
 
-class EmptyNote(msgspec.Struct):
+class EmptyNotice(msgspec.Struct):
     pass
 
 
-class UriNote(msgspec.Struct):
+class UriNotice(msgspec.Struct):
     uri: str
+
+
+class CancelNotice(msgspec.Struct, rename="camel"):
+    """A request is withdrawn."""
+
+    request_id: int
 
 
 # -- requests

@@ -19,7 +19,9 @@ from tests.servers.isolated_plugins import CRASHING, Start, hosts, isolated, plu
 from toolgate.server.app.app import App
 from toolgate.server.calls.client import NoClient
 from toolgate.server.config.load import load
-from toolgate.server.plugins.isolation.plugin import IsolatedPlugin, Isolation
+from toolgate.server.features.mounts.plugins.data import LINKS
+from toolgate.server.features.mounts.plugins.loader import Isolation
+from toolgate.server.features.mounts.plugins.plugin import IsolatedPlugin
 from toolgate.tools import Context, ResourceLink, Text
 from toolgate.tools.api.completion import Completion
 
@@ -163,26 +165,45 @@ def test_a_plugin_that_fails_in_its_process_is_named_and_leaves_none(start: Star
 
 
 HOSTILE = """
-    import json, struct, threading
+    import json
     from toolgate.tools import tool
-    SOCKET = int(sys.argv[1])
 
-    def say(*message):
-        data = json.dumps(message).encode()
-        os.write(SOCKET, struct.pack(">I", len(data)) + data)
+    def find_stream():
+        "Return the socket to the server: the only one with two descriptors."
+        numbers = {}
+        for number in os.listdir("/proc/self/fd"):
+            try:
+                numbers.setdefault(os.readlink(f"/proc/self/fd/{number}"), []).append(int(number))
+            except OSError:
+                pass
+        return next(found[0] for link, found in numbers.items() if link.startswith("socket:") and len(found) == 2)
+
+    STREAM = find_stream()
 
     @tool
-    async def raw(data: str) -> str:
+    async def raw(line: str, times: int = 1) -> str:
         "Say anything."
-        os.write(SOCKET, bytes.fromhex(data))
-        await asyncio.sleep(60)
+        for _ in range(times):
+            while True:
+                try:
+                    os.write(STREAM, line.encode("latin-1") + b"\\n")
+                    break
+                except BlockingIOError:
+                    await asyncio.sleep(0.001)
+        return "said"
 
     @tool
-    async def meddle(messages: list) -> str:
+    async def meddle(messages: list, ctx: Context) -> int:
         "Say anything well formed."
         for message in messages:
-            say(*message)
-        return "said"
+            os.write(STREAM, json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\\n")
+        return ctx._peer._id
+
+    @tool
+    async def wait(ctx: Context) -> str:
+        "Wait."
+        await ctx.progress(1)
+        await asyncio.sleep(60)
 
     @tool
     async def flood(ctx: Context) -> str:
@@ -222,32 +243,60 @@ def test_what_a_plugin_says_wrongly_costs_its_call_and_not_its_process(start: St
     assert server.text("wrong", {"what": "nothing"}) == pid
 
 
-@pytest.mark.parametrize(
-    "data", ["ffffffff", "00000003" + b"abc".hex(), "00000002" + b"[]".hex(), "00000004" + b"null".hex()]
-)
-def test_a_process_that_breaks_the_rules_is_killed(start: Start, tmp_path: Path, data: str) -> None:
+@pytest.mark.parametrize("line", ["\xff\xff", "words", "null", "[]", "{}", '{"jsonrpc": "2.0", "id": [], "method": 5}'])
+def test_rubbish_that_a_plugin_writes_is_left_out(start: Start, tmp_path: Path, line: str) -> None:
     server = isolated(start, tmp_path, HOSTILE)
 
-    assert "plugin 'it' was stopped: its process sent " in server.error("raw", {"data": data})
-    assert server.text("meddle", {"messages": []}) == "said"
+    assert server.text("raw", {"line": line}) == "said"
+    assert server.text("raw", {"line": line, "times": 20}) == "said"
+
+
+def test_a_process_that_writes_nothing_but_rubbish_is_stopped(start: Start, tmp_path: Path) -> None:
+    server = isolated(start, tmp_path, HOSTILE)
+    call = server.begin("tools/call", {"name": "wait", "arguments": {}}, progressToken="it")
+    server.wait(lambda said: said.get("method") == "notifications/progress")
+
+    server.begin("tools/call", {"name": "raw", "arguments": {"line": "rubbish", "times": 1_002}})
+    stopped = "plugin 'it' was stopped: it sent something that is no JSON-RPC message"
+    assert server.result(call)["content"][0]["text"] == stopped
+    assert server.text("raw", {"line": ""}) == "said"
 
 
 def test_what_concerns_no_call_under_way_is_not_done(start: Start, tmp_path: Path) -> None:
     server = isolated(start, tmp_path, HOSTILE)
-    messages: list[Any] = [
-        ["note", 99, "log", {"level": "error", "data": "forged", "logger": None}],
-        ["request", 99, 1000, "tasks.create", {"name": "forged"}],
-        ["request", 1, 1001, "workspace.close", {"grace": 0}],
-        ["ended", 98, {"content": []}, None, [], False, None, None],
-        ["withdrawn", 99, 3],
-        ["heard", 99],
-    ]
+    ended = int(server.text("meddle", {"messages": []}))
 
-    assert server.text("meddle", {"messages": messages}) == "said"
-    assert server.text("meddle", {"messages": [["note", 1, "log", {"level": "error", "data": "late", "logger": None}]]})
+    def request(id: Any, call: int, wanted: str, **arguments: Any) -> dict[str, Any]:
+        params = {"name": wanted, "arguments": arguments, "_meta": {"toolgate/request": call}}
+        return {"id": id, "method": "toolgate/context", "params": params}
+
+    def notify(method: str, call: int, **params: Any) -> dict[str, Any]:
+        return {"method": method, "params": {**params, "_meta": {"toolgate/request": call}}}
+
+    messages = [
+        *(notify("notifications/message", call, level="error", data="forged") for call in (99, ended)),
+        *(request(1_000 + call, call, "todos.create", name="forged") for call in (99, ended)),
+        request(1, ended + 1, "workspace.close", grace=0),
+        {"id": 2, "method": "toolgate/context", "params": {"name": "todos.create", "arguments": {"name": "forged"}}},
+        {"id": 98, "result": {"content": []}},
+        notify("notifications/cancelled", 99, requestId=3),
+    ]
+    assert int(server.text("meddle", {"messages": messages})) == ended + 1
     assert server.text("Bash", {"command": "echo alive"}).strip() == "alive"
     assert "forged" not in server.text("TaskManager", {"action": "list", "query": ""})
     assert server.notes("notifications/message") == []
+
+
+@pytest.mark.parametrize("id", ["one", [], {}, 1.5])
+def test_a_request_without_a_number_ends_its_process(start: Start, tmp_path: Path, id: Any) -> None:
+    server = isolated(start, tmp_path, HOSTILE)
+    call = int(server.text("meddle", {"messages": []})) + 1
+
+    params = {"name": "todos.all", "arguments": {}, "_meta": {"toolgate/request": call}}
+    request = {"id": id, "method": "toolgate/context", "params": params}
+    server.call("meddle", {"messages": [request]})
+    assert eventually(lambda: "sent a request without a number of its own" in server.log())
+    assert int(server.text("meddle", {"messages": []})) > 0
 
 
 def test_a_flood_of_progress_costs_the_server_no_memory_and_no_answers(start: Start, tmp_path: Path) -> None:
@@ -259,8 +308,34 @@ def test_a_flood_of_progress_costs_the_server_no_memory_and_no_answers(start: St
     for _ in range(20):
         server.request("ping")
     server.notify("notifications/cancelled", {"requestId": call})
-    assert server.text("meddle", {"messages": []}) == "said"
+    assert int(server.text("meddle", {"messages": []})) > 0
     assert resident(server.process.pid) - before < 60 * 2**20
+
+
+def test_a_flood_of_progress_delays_no_answer_to_its_process(start: Start, tmp_path: Path) -> None:
+    body = """
+    @tool
+    async def flood(ctx: Context) -> str:
+        "Tell something without end."
+        await ctx.progress(1)
+        while True:
+            for _ in range(100):
+                await ctx.progress(2, None, "x" * 10_000)
+            await asyncio.sleep(0)
+
+    @tool
+    async def count(ctx: Context) -> list[int]:
+        "Count the to-dos."
+        return [len(await ctx.todos.all()), os.getpid()]
+    """
+    server = isolated(start, tmp_path, body)
+    before = server.text("count")
+    call = server.begin("tools/call", {"name": "flood", "arguments": {}}, progressToken="flood")
+    server.wait(lambda said: said.get("method") == "notifications/progress")
+
+    assert server.text("count") == before
+    server.notify("notifications/cancelled", {"requestId": call})
+    assert server.text("count") == before
 
 
 def test_a_result_that_is_too_large_is_refused_and_says_so(start: Start, tmp_path: Path) -> None:
@@ -316,7 +391,7 @@ async def alone(folder: Path, rest: float = 30.0) -> AsyncIterator[tuple[Mapping
             yield {part.key: part for part in plugin.parts}, Context(belongings, NoClient())
     finally:
         await isolation.close()
-        assert not isolation.processes
+        assert not isolation.processes.running
         await app.close()
 
 
@@ -336,10 +411,11 @@ def test_changes_of_files_reach_the_process(tmp_path: Path) -> None:
 def test_what_a_process_suggests_and_lists_is_bounded_and_sound(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def answer(plugin: IsolatedPlugin, verb: str, *_: object) -> object:
+    async def answer(plugin: IsolatedPlugin, method: str, *_: object) -> dict[str, bytes]:
         """As a process that does not keep to what its own end checks would."""
         links = [ResourceLink("news://a", "a"), ResourceLink("no uri", "b"), ResourceLink("news://c", "")]
-        return {"complete": Completion(["x"] * 1_000), "list": links}[verb]
+        answers = {"completion/complete": {"completion": Completion(["x"] * 1_000)}, LINKS: {"resources": links}}
+        return {name: msgspec.json.encode(value) for name, value in answers[method].items()}
 
     async def run() -> None:
         async with alone(tmp_path) as (parts, context):
@@ -366,7 +442,7 @@ def test_after_its_rest_a_process_is_started_again(tmp_path: Path) -> None:
 
 
 def test_a_watch_outlives_its_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("toolgate.server.plugins.isolation.plugin.RESUME", 0.05)
+    monkeypatch.setattr("toolgate.server.features.mounts.plugins.plugin.RESUME", 0.05)
 
     async def run() -> None:
         async with alone(tmp_path) as (parts, context):

@@ -163,6 +163,10 @@ def test_watches_and_updates_reach_the_subscribers(start: Start, tmp_path: Path)
     server.wait(lambda said: said.get("params") == {"uri": "note://one"})
     server.text("touch", {"uri": "test://text"})
     server.wait(lambda said: said.get("params") == {"uri": "test://text"})
+    server.request("resources/unsubscribe", {"uri": "note://one"})
+    assert server.text("echo", {"text": "alive"}) == "alive"
+    server.close()
+    assert "never retrieved" not in server.log() and "was stopped" not in server.log()
 
 
 def test_what_the_caller_owns_is_at_hand(start: Start, tmp_path: Path) -> None:
@@ -325,6 +329,24 @@ def test_a_changed_plugin_gets_a_new_process_and_calls_under_way_end_in_the_old_
     server.send({"id": asked["id"], "result": {"action": "accept", "content": {}}})
     assert server.result(call)["content"][0]["text"] == "first"
     assert eventually(lambda: len(hosts(server)) == 1 and old not in hosts(server))
+
+
+def test_a_plugin_of_any_number_of_parts_is_listed(start: Start, tmp_path: Path) -> None:
+    body = """
+    SCHEMA = {"type": "object", "properties": {f"a{number}": {"enum": [number]} for number in range(300)}}
+
+    for number in range(101):
+        @tool(name=f"tool_{number}", input=SCHEMA)
+        async def each(**arguments: object) -> str:
+            "One of many."
+            return "called"
+        globals()[f"tool_{number}"] = each
+    """
+    server = isolated(start, tmp_path, body)
+
+    assert server.text("tool_100", {"a7": 7}) == "called"
+    names = {tool["name"] for tool in server.request("tools/list")["tools"]}
+    assert len([name for name in names if name.startswith("tool_")]) == 101
 
 
 def test_many_calls_at_once_come_back_in_any_order(start: Start, tmp_path: Path) -> None:

@@ -5,13 +5,16 @@ import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
 from toolgate.server.base.rpc.methods import ApiMethod
-from toolgate.server.plugins.isolation import api
-from toolgate.server.plugins.isolation.messages import ContextData, ContextUpdate
+from toolgate.server.features.mounts.plugins import api
+from toolgate.server.features.mounts.plugins.data import CLOSE_STREAM, LIST_CHANGED, UPDATED, CallState, ContextData
+from toolgate.server.features.mounts.plugins.worker.link import QuestionAskedError, ServerLink
+from toolgate.server.features.mounts.upstream.peer import LOG, PROGRESS
+from toolgate.server.protocol.message_ids import Id
 from toolgate.server.protocol.session import LEVELS
 from toolgate.tools.api.content import Continuation
 from toolgate.tools.api.context.context import Caller, Context
@@ -21,38 +24,18 @@ from toolgate.tools.builtin.skills.skills import Skills
 from toolgate.tools.workspace.files import access as files
 
 
-class QuestionAskedError(BaseException):
-    """End the call with the question of request `number`. Not an Exception, so that no plugin catches it by mistake."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__()
-        self.number = number
-
-
-class ServerLink(Protocol):
-    """Sends notes and requests to the server."""
-
-    def note(self, id: int, name: str, given: Any, *, news: bool = False) -> None:
-        """Send a note. `news` may be dropped when the server is slow."""
-        ...
-
-    async def request(self, id: int, name: str, given: Any) -> msgspec.Raw:
-        """Send a request and return its result. Raises the server's exception, and QuestionAskedError."""
-        ...
-
-
 class RemotePeer:
     """Speak to the client of the call `id`."""
 
     caller = Caller()
 
-    def __init__(self, line: ServerLink, id: int, standing: ContextData) -> None:
-        self.wants_progress = standing.wants_progress
-        self.is_held = standing.held
-        self._line = line
+    def __init__(self, link: ServerLink, id: Id, caller: ContextData) -> None:
+        self.wants_progress = caller.wants_progress
+        self.is_held = caller.held
+        self._link = link
         self._id = id
-        self._can = frozenset(standing.can)
-        self._knows = frozenset(standing.knows)
+        self._can = frozenset(caller.can)
+        self._knows = frozenset(caller.knows)
         self._done: dict[str, Any] = {}
         self._asking = 0
         self._no_questions = asyncio.Event()
@@ -67,20 +50,20 @@ class RemotePeer:
     def progress(self, progress: float, total: float | None, message: str | None) -> None:
         if self.wants_progress and math.isfinite(progress):
             total = total if total is not None and math.isfinite(total) else None
-            self._tell("progress", api.ProgressNote(progress, total, message), news=True)
+            self._tell(PROGRESS, api.ProgressNotice(progress, total, message))
 
     def log(self, level: str, data: Any, logger: str | None) -> None:
         LEVELS.index(level)
-        self._tell("log", api.LogNote(level, data, logger), news=True)
+        self._tell(LOG, api.LogNotice(level, data, logger))
 
     def at_once(self, key: str) -> bool:
         return False  # the server's own questions use it
 
     def close_stream(self) -> None:
-        self._tell("close_stream", api.EmptyNote())
+        self._tell(CLOSE_STREAM, api.EmptyNotice())
 
     async def as_task(self, required: bool) -> bool:
-        is_one: bool = msgspec.json.decode(await self._line.request(self._id, "as_task", api.AsTaskArguments(required)))
+        is_one: bool = msgspec.json.decode(await self._link.request(self._id, "as_task", api.AsTaskArguments(required)))
         return is_one
 
     async def follow_as_task(self, continuation: Continuation) -> bool:
@@ -100,7 +83,7 @@ class RemotePeer:
         self._asking += 1
         self._no_questions.clear()
         try:
-            answers = await self._line.request(self._id, "ask", api.AskArguments(dict(requests), timeout))
+            answers = await self._link.request(self._id, "ask", api.AskArguments(dict(requests), timeout))
         except BaseException as error:
             self._finish_question()
             if isinstance(error, QuestionAskedError):
@@ -116,12 +99,12 @@ class RemotePeer:
     async def once(self, key: str, function: Callable[[], Awaitable[Any]]) -> Any:
         if key in self._done:
             return self._done[key]
-        known = msgspec.json.decode(await self._line.request(self._id, "recall", api.RecallArguments(key)))
+        known = msgspec.json.decode(await self._link.request(self._id, "recall", api.RecallArguments(key)))
         if known:
             self._done[key] = known[0]
         else:
             value = await function()
-            await self._line.request(self._id, "keep", api.KeepArguments(key, value))
+            await self._link.request(self._id, "keep", api.KeepArguments(key, value))
             self._done[key] = value
         return self._done[key]
 
@@ -130,16 +113,16 @@ class RemotePeer:
         if not self._asking:
             self._no_questions.set()
 
-    def _tell(self, name: str, given: msgspec.Struct, *, news: bool = False) -> None:
-        """Send a note after checking its shape here: a malformed one would end the process."""
-        self._line.note(self._id, name, msgspec.convert(msgspec.structs.asdict(given), type(given)), news=news)
+    def _tell(self, method: str, notice: msgspec.Struct) -> None:
+        """Send a notice after checking its shape here, so that the plugin learns what is wrong with it."""
+        self._link.note(self._id, method, msgspec.convert(msgspec.structs.asdict(notice), type(notice)))
 
 
 class RemoteObject:
     """An object of the Context with methods that run in the server: those of CONTEXT_METHODS (api.py)."""
 
-    def __init__(self, line: ServerLink, id: int, owner: str) -> None:
-        self._line = line
+    def __init__(self, link: ServerLink, id: Id, owner: str) -> None:
+        self._link = link
         self._id = id
         self._owner = owner
 
@@ -153,18 +136,18 @@ class RemoteObject:
 
     async def _call(self, name: str, method: ApiMethod, /, *words: Any, **keywords: Any) -> Any:
         given = method.bind(words, keywords)
-        return method.result.decode(await self._line.request(self._id, f"{self._owner}.{name}", given))
+        return method.result.decode(await self._link.request(self._id, f"{self._owner}.{name}", given))
 
 
 class RemoteWorkspace(RemoteObject):
     """The workspace; its data and what needs no server are local."""
 
-    def __init__(self, line: ServerLink, id: int, standing: ContextData) -> None:
-        super().__init__(line, id, "workspace")
-        self.root = Path(standing.root)
-        self.sandbox = standing.sandbox
-        self.output_folder = Path(standing.output_folder)
-        self.private_folder = None if standing.private_folder is None else Path(standing.private_folder)
+    def __init__(self, link: ServerLink, id: Id, caller: ContextData) -> None:
+        super().__init__(link, id, "workspace")
+        self.root = Path(caller.root)
+        self.sandbox = caller.sandbox
+        self.output_folder = Path(caller.output_folder)
+        self.private_folder = None if caller.private_folder is None else Path(caller.private_folder)
 
     def check_file(self, path: str, *, suffix: str) -> None:
         files.split_path(path, self.root, suffix)
@@ -173,35 +156,35 @@ class RemoteWorkspace(RemoteObject):
 class ContextFactory:
     """Make the Context of each call."""
 
-    def __init__(self, line: ServerLink) -> None:
-        self._line = line
+    def __init__(self, link: ServerLink) -> None:
+        self._link = link
         self._skills: dict[Sequence[str], Skills] = {}
         self._watches = 0
-        self._peers: dict[int, RemotePeer] = {}
+        self._peers: dict[Id, RemotePeer] = {}
 
-    def create(self, id: int, standing: ContextData) -> Context:
-        owned: dict[str, Any] = {owner: RemoteObject(self._line, id, owner) for owner in api.CONTEXT_METHODS.objects}
-        owned["workspace"] = RemoteWorkspace(self._line, id, standing)
+    def create(self, id: Id, caller: ContextData) -> Context:
+        owned: dict[str, Any] = {owner: RemoteObject(self._link, id, owner) for owner in api.CONTEXT_METHODS.objects}
+        owned["workspace"] = RemoteWorkspace(self._link, id, caller)
         belongings = Services(
-            principal=standing.principal,
-            caller_state=CallerState(standing.place, None if standing.cwd is None else Path(standing.cwd)),
-            built_in={Skills: self._skills_in(tuple(standing.skills))},
-            settings=standing.settings,
-            is_read_only=standing.is_read_only,
-            notify_list_changed=lambda: self._line.note(id, "list_changed", api.EmptyNote()),
-            notify_updated=lambda uri: self._line.note(id, "updated", api.UriNote(str(uri))),
+            principal=caller.principal,
+            caller_state=CallerState(caller.place, None if caller.cwd is None else Path(caller.cwd)),
+            built_in={Skills: self._skills_in(tuple(caller.skills))},
+            settings=caller.settings,
+            is_read_only=caller.is_read_only,
+            notify_list_changed=lambda: self._link.note(id, LIST_CHANGED, api.EmptyNotice()),
+            notify_updated=lambda uri: self._link.note(id, UPDATED, api.UriNotice(str(uri))),
             watch_path=partial(self._changes, id),
             **owned,
         )
-        peer = self._peers[id] = RemotePeer(self._line, id, standing)
+        peer = self._peers[id] = RemotePeer(self._link, id, caller)
         return Context(belongings, peer)
 
-    def update(self, news: ContextUpdate) -> None:
-        """Apply an update of a call's data; nothing happens if the call has ended."""
-        if news.id in self._peers:
-            self._peers[news.id].update(news.held, news.wants_progress)
+    def update(self, state: CallState) -> None:
+        """Apply a change of a call's data; nothing happens if the call has ended."""
+        if state.request_id in self._peers:
+            self._peers[state.request_id].update(state.held, state.wants_progress)
 
-    def release(self, id: int) -> None:
+    def release(self, id: Id) -> None:
         """Release the call: it has ended."""
         self._peers.pop(id, None)
 
@@ -211,8 +194,8 @@ class ContextFactory:
             self._skills[folders] = Skills([Path(folder) for folder in folders])
         return self._skills[folders]
 
-    async def _changes(self, id: int, path: Path) -> AsyncIterator[object]:
+    async def _changes(self, id: Id, path: Path) -> AsyncIterator[object]:
         self._watches += 1
         watch = api.WatchArguments(self._watches, path)
-        while msgspec.json.decode(await self._line.request(id, "change", watch)):
+        while msgspec.json.decode(await self._link.request(id, "change", watch)):
             yield None
