@@ -9,6 +9,7 @@ import pytest
 
 from tests.clients.raw_client import STATELESS, Refusal, Server
 from tests.deploy.fake_service import Answer, FakeService, fake_service
+from tests.servers.isolated_plugins import needs_isolation
 
 Start = Callable[..., Server]
 CURRENT = {"temperature_2m": 21.5, "relative_humidity_2m": 40, "wind_speed_10m": 8.1, "weather_code": 63}
@@ -66,6 +67,7 @@ def test_a_client_lists_everything_and_tries_each_part(everywhere: Start, revisi
         journey(everywhere(*options, env={"OPEN_METEO_URL": service.url}, revision=revision))
 
 
+@needs_isolation
 def test_the_parts_work_the_same_in_processes_of_their_own(examples: Start) -> None:
     with fake_service(sunny) as service:
         options = ("--isolate-plugins", "--allow-private", "127.0.0.1")

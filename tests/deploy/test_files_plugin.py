@@ -12,6 +12,7 @@ import pytest
 from tests.clients.raw_client import STATELESS, Server, served
 from tests.interop.official_clients import THIRTEEN, Negotiation
 from tests.interop.test_python_sdk import connected, text
+from tests.servers.isolated_plugins import needs_isolation
 
 FILES = ("-p", "builtin:files")
 NAMES = ["Edit", "Glob", "Grep", "Read", "Write"]
@@ -47,7 +48,12 @@ def left_over(work: Path) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("revision", "options"), [("2025-11-25", ()), (STATELESS, ()), ("2025-11-25", ("--isolate-plugins",))]
+    ("revision", "options"),
+    [
+        ("2025-11-25", ()),
+        (STATELESS, ()),
+        pytest.param("2025-11-25", ("--isolate-plugins",), marks=needs_isolation),
+    ],
 )
 def test_a_model_finds_reads_and_changes_files(tmp_path: Path, revision: str, options: tuple[str, ...]) -> None:
     with files(tmp_path, *options, revision=revision) as (server, work):

@@ -11,6 +11,7 @@ import pytest
 
 from tests.clients.raw_client import STATELESS, Refusal, Server, eventually, processes_with
 from tests.clients.raw_task_client import KNOWS, TASKS, accepted, created, ended, get, text, until
+from tests.servers.isolated_plugins import needs_isolation
 
 Start = Callable[..., Server]
 IMPATIENT = ("--hold", "4")  # a call that may become a task by itself does after half of that, at the latest
@@ -19,7 +20,7 @@ WORKING = {"taskId", "status", "createdAt", "lastUpdatedAt", "ttlMs", "pollInter
 DAY = 24 * 3600 * 1000
 
 
-@pytest.fixture(params=["stdio", "http", "isolated"])
+@pytest.fixture(params=["stdio", "http", pytest.param("isolated", marks=needs_isolation)])
 def knowing(request: pytest.FixtureRequest, start: Start, listen: Callable[..., Any], tmp_path: Path) -> Start:
     """Return a client with tasks, on each transport of the stateless era, and one of a server with isolated plugins."""
     from tests.clients.raw_http_client import spoken

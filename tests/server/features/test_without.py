@@ -107,3 +107,16 @@ def test_a_server_answers_calls_and_says_nothing_of_it(cut: Cut, tmp_path: Path)
     finally:
         assert site.stop() == 0
     assert "Traceback" not in site.log()
+
+
+def test_a_plugin_that_needs_a_process_of_its_own_is_left_out(cut: Cut, tmp_path: Path) -> None:
+    if "mounts" not in cut.folders:
+        pytest.skip("the feature is there")
+    tool = 'from toolgate.tools import tool\n@tool\ndef {0}() -> str:\n    "Return nothing."\n    return ""\n'
+    (tmp_path / "plugins").mkdir()
+    (tmp_path / "plugins" / "apart.py").write_text("__isolate__ = True\n" + tool.format("apart"))
+    (tmp_path / "plugins" / "inside.py").write_text(tool.format("inside"))
+    words = (*PROGRAM, "tools", "-p", str(tmp_path / "plugins"), "--state", str(tmp_path / "state"))
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE)
+    assert "inside()" in done.stdout and "apart()" not in done.stdout
+    assert "it wants to be isolated, which is not available in this version" in done.stderr

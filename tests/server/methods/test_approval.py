@@ -16,6 +16,7 @@ from tests.clients.raw_task_client import KNOWS, created, ended, get, text, unti
 from tests.server.auth.minted_tokens import asked as asked_by
 from tests.server.auth.minted_tokens import signed_site
 from tests.servers.http_in_process import Inside, inside
+from tests.servers.isolated_plugins import EACH_WAY
 from toolgate.server.calls import display
 from toolgate.server.methods import tools as tools_method
 from toolgate.server.policy.rules import Rules, parse_rules
@@ -331,7 +332,7 @@ def test_an_approval_does_not_survive_the_server_but_the_question_does(start: St
     assert runs(tmp_path) == 0
 
 
-@pytest.mark.parametrize("isolated", [(), ("--isolate-plugins",)])
+@pytest.mark.parametrize("isolated", EACH_WAY)
 def test_an_approval_carries_over_to_each_retry_of_a_tool_that_asks_once(
     start: Start, tmp_path: Path, isolated: tuple[str, ...]
 ) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from tests.clients.raw_client import Server
 from tests.clients.raw_http_client import Site, spoken
+from tests.servers.isolated_plugins import EACH_WAY
 
 Start = Callable[..., Server]
 
@@ -135,7 +136,7 @@ async def ask(ctx: Context) -> str:
 '''
 
 
-@pytest.mark.parametrize("options", [(), ("--isolate-plugins",)])
+@pytest.mark.parametrize("options", EACH_WAY)
 def test_a_whole_number_is_an_integer_at_each_place_of_an_argument(
     start: Start, tmp_path: Path, options: tuple[str, ...]
 ) -> None:

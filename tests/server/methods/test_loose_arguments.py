@@ -9,6 +9,7 @@ import pytest
 
 from tests.clients.raw_client import STATELESS, Refusal, Server
 from tests.clients.raw_http_client import Site
+from tests.servers.isolated_plugins import EACH_WAY
 from tests.transports.test_streamable_http import modern
 from toolgate.server.protocol import message_limits
 from toolgate.tools.api.schema.reader import CHARACTERS, MAX_WORK, SchemaReader
@@ -102,7 +103,7 @@ async def wide(a: str = "", sessionId: int = 0) -> str:
 '''
 
 
-@pytest.fixture(params=[(), ("--isolate-plugins",)], ids=["inline", "isolated"])
+@pytest.fixture(params=EACH_WAY)
 def plugin(request: pytest.FixtureRequest, start: Start, tmp_path: Path) -> Server:
     return start(*plugin_options(tmp_path), *request.param)
 

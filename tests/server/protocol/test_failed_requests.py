@@ -12,7 +12,7 @@ from tests.clients.raw_client import STATELESS, Refusal, Server, eventually, ser
 from tests.clients.raw_http_client import NAMED, Http, site, spoken
 from tests.server.features.nodes.nodes import running_node
 from tests.servers import uncollected_server
-from tests.servers.isolated_plugins import plugin_folder
+from tests.servers.isolated_plugins import needs_isolation, plugin_folder
 from tests.servers.uncollected_server import LARGE, ask_holders
 from toolgate.tools.api.tool import MAX_ARGUMENT
 
@@ -245,6 +245,7 @@ def test_a_failed_request_is_freed_without_the_garbage_collector(tmp_path: Path,
         assert find_holders(tmp_path) == []
 
 
+@needs_isolation
 def test_a_failed_call_of_an_isolated_plugin_is_freed_without_the_garbage_collector(tmp_path: Path) -> None:
     with opened("http", tmp_path, "--isolate-plugins") as server:
         send_failures(server)

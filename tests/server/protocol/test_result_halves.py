@@ -14,7 +14,7 @@ import jsonschema_rs
 import pytest
 
 from tests.clients.raw_client import STATELESS, Server, eventually
-from tests.servers.isolated_plugins import plugin_folder
+from tests.servers.isolated_plugins import EACH_WAY, plugin_folder
 from toolgate.server.cli.commands.demo import bitmap, small_web
 
 Start = Callable[..., Server]
@@ -364,12 +364,12 @@ OBJECTS = {"struct", "record", "sheet", "mapping", "bare", "noted", "newsy", "ta
 ROOMY = ("struct", "record", "sheet", "mapping", "bare", "noted", "newsy", "loose")
 
 
-@pytest.fixture(params=[(), ("--isolate-plugins",)], ids=["inside", "isolated"])
+@pytest.fixture(params=EACH_WAY)
 def plugins(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, ...]:
     return ("-p", str(plugin_folder(tmp_path, PLUGINS)), *request.param)
 
 
-@pytest.mark.brief("stdio-inside-lean-2025-11-25", "http-inside-full-2026-07-28", "stdio-isolated-lean-2026-07-28")
+@pytest.mark.brief("stdio-inline-lean-2025-11-25", "http-inline-full-2026-07-28", "stdio-isolated-lean-2026-07-28")
 def test_a_plugins_result_is_in_each_half(
     connect: Start, plugins: tuple[str, ...], way: tuple[str, tuple[str, ...]], tmp_path: Path
 ) -> None:
@@ -384,7 +384,7 @@ def test_a_plugins_result_is_in_each_half(
     assert "structuredContent" not in client.server.call("no")
 
 
-@pytest.mark.brief("stdio-inside-lean-2025-11-25", "http-inside-full-2026-07-28", "stdio-isolated-lean-2026-07-28")
+@pytest.mark.brief("stdio-inline-lean-2025-11-25", "http-inline-full-2026-07-28", "stdio-isolated-lean-2026-07-28")
 def test_news_waits_for_a_result_that_can_say_it_in_each_half(
     connect: Start, plugins: tuple[str, ...], way: tuple[str, tuple[str, ...]], tmp_path: Path
 ) -> None:

@@ -12,6 +12,7 @@ import pytest
 from tests.clients.raw_client import STATELESS, Refusal, Server, eventually
 from tests.clients.raw_http_client import Site, site, spoken
 from tests.server.auth.minted_tokens import Signed, asked
+from tests.servers.isolated_plugins import needs_isolation
 from toolgate.server.auth.tokens.access_tokens import OWN_ISSUER
 from toolgate.server.base.principal import Principal
 from toolgate.server.telemetry.log_format import FORMATTERS, TextFormatter
@@ -126,6 +127,7 @@ def test_as_text_no_client_text_begins_a_line_and_no_client_chooses_an_id(tmp_pa
     assert re.search(r" \[[0-9a-f]{16}\]$", failed)
 
 
+@needs_isolation
 def test_a_server_over_stdio_logs_objects_too_and_so_does_a_plugin_in_its_own_process(
     start: Any, tmp_path: Path
 ) -> None:

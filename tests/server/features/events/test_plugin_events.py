@@ -11,6 +11,7 @@ import pytest
 
 from tests.clients.event_client import Stream, data_of, first_cursor, poll
 from tests.clients.raw_client import PATIENCE, STATELESS, Refusal, Server, eventually
+from tests.servers.isolated_plugins import EACH_WAY
 from toolgate.server.cli.doctor.state_files import find_damage
 from toolgate.server.features.events.log.writer import MAX_WAITING
 
@@ -67,7 +68,7 @@ async def deploy_for(who: str, ctx: Context) -> str:
     return "done"
 '''
 TYPE = "deploy.done"
-BOTH = pytest.mark.parametrize("flags", [(), ("--isolate-plugins",)], ids=["inline", "isolated"])
+BOTH = pytest.mark.parametrize("flags", EACH_WAY)
 
 
 def serve(start: Start, folder: Path, *flags: str) -> tuple[Server, Path]:
