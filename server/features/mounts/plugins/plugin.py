@@ -32,8 +32,8 @@ log = logging.getLogger("toolgate.plugins")
 
 UNWIND = 10.0  # seconds a function that was cancelled may take to end
 MAX_DEATHS = 3  # in a row without an answer
-REST = 30.0  # seconds without a restart after that: a start costs a third of a second of a processor
-MAX_STARTS = 4  # concurrent ones: each occupies a processor for a third of a second
+REST = 30.0  # seconds without a restart after that: a start costs a fifth of a second of a processor
+MAX_STARTS = 4  # concurrent ones: each occupies a processor for a fifth of a second
 RESUME = 5.0  # seconds before a watch resumes after its process died
 
 

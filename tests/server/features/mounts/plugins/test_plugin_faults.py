@@ -287,6 +287,21 @@ def test_what_concerns_no_call_under_way_is_not_done(start: Start, tmp_path: Pat
     assert server.notes("notifications/message") == []
 
 
+def test_a_process_that_requests_too_much_at_once_is_stopped(start: Start, tmp_path: Path) -> None:
+    body = """
+    @tool
+    async def request(count: int, ctx: Context) -> str:
+        "Wait for a command so many times at once."
+        run = await ctx.workspace.start("sleep 60")
+        await asyncio.gather(*(ctx.workspace.wait(run, timeout=60) for _ in range(count)))
+        return ""
+    """
+    server = isolated(start, tmp_path, body)
+
+    stopped = "plugin 'it' was stopped: its process sent too many requests at once"
+    assert server.error("request", {"count": 1_001}) == stopped
+
+
 @pytest.mark.parametrize("id", ["one", [], {}, 1.5])
 def test_a_request_without_a_number_ends_its_process(start: Start, tmp_path: Path, id: Any) -> None:
     server = isolated(start, tmp_path, HOSTILE)
