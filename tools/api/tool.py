@@ -340,16 +340,15 @@ def tool(
     type or a JSON Schema that the structured content fits; by default the return type, when it is a struct, a
     dataclass, a TypedDict, a dict or a list of data. `as_task`: a call that takes longer than a few seconds becomes a
     task by itself if the client supports tasks (`Context.as_task`). `lean`: the text or picture is the whole answer, so
-    structured content is sent with `--structured-output full` only. `scope`: the OAuth scope that a call needs
-    (default `tools:plugins`). `in_plan`: an active plan does not refuse it; "read-only" if it then
-    changes nothing (`Context.is_read_only`). A plain `def` runs in a thread.
+    structured content is sent with `--structured-output full` only. `scope`: the OAuth scope that a call needs (default
+    `tools:plugins`). `in_plan`: an active plan does not refuse it; "read-only" if it then changes nothing
+    (`Context.is_read_only`). A plain `def` runs in a thread.
     """
 
     def declare(call: Callable[..., Any]) -> Tool:
         function = Function(call)
         called = call.__name__ if name is None else name
-        text = description or function.description
-        if not text:
+        if not (text := description or function.description):
             raise TypeError(f"tool {called!r} has no docstring: its docstring is its description")
         hints = ToolAnnotations(
             read_only=read_only,

@@ -68,16 +68,7 @@ async def serve(
     connections = listener.connections
     connections.lower_limit(_raise_descriptor_limit() // 2)  # the rest is for files and outgoing connections
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # its messages name no transport
-    config = uvicorn.Config(
-        _no_application,
-        interface="asgi3",
-        http=partial(HttpConnection, listener),  # type: ignore[arg-type]
-        ws="none",
-        lifespan="off",
-        log_config=None,
-        timeout_graceful_shutdown=int(CLOSE_TIME) + 1,
-    )
-    server = HttpServer(config)
+    server = _create_server(listener)
     first, second = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
 
@@ -114,6 +105,19 @@ async def serve(
             server.force_exit = True
             _abort(server)
     await serving
+
+
+def _create_server(listener: Listener) -> HttpServer:
+    config = uvicorn.Config(
+        _no_application,
+        interface="asgi3",
+        http=partial(HttpConnection, listener),  # type: ignore[arg-type]
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        timeout_graceful_shutdown=int(CLOSE_TIME) + 1,
+    )
+    return HttpServer(config)
 
 
 async def _drain(server: HttpServer, connections: Connections, second: asyncio.Event, seconds: float) -> None:
