@@ -171,6 +171,19 @@ def test_a_question_of_a_parked_call_is_answered_once_and_by_whom_it_was_asked(
         assert int(server.text("far__count")) == int(calls) + 1
 
 
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+def test_a_client_that_declares_and_never_answers_meets_a_deadline(start: Start, tmp_path: Path, era: str) -> None:
+    options = (*write_config(tmp_path, command_mount(era)), "--hold", "2")
+    server = start(*options, capabilities=CAPABILITIES, revision="2025-11-25", answer=lambda _method, _params: None)
+    wait_listed(server)
+    result = server.call("far__ask")
+    if era == "legacy":  # the mounted server is told, and answers as it likes
+        assert "no answer within" in json.loads(result["content"][0]["text"])["message"]
+    else:
+        assert result["isError"] and "no answer within" in result["content"][0]["text"]
+    assert server.text("far__count") == "2"  # the next call works
+
+
 @pytest.mark.parametrize("revision", ["2025-06-18", STATELESS])
 def test_a_tool_that_runs_as_a_task_only_is_called_as_others(mounted: Callable[..., Server], revision: str) -> None:
     server = mounted(command_mount("legacy", "far", 'env = { FAR_TASKS = "1" }'), revision=revision)
