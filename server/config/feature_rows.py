@@ -91,6 +91,7 @@ FEATURES = (
         feature="mounts.feature:MountsFeature",
         commands="mounts.commands.table:COMMANDS",
         check="mounts.config.table:check_mounts",
+        state="mounts.state_part:MountsState",
         doctor="mounts.doctor:list_checks",
         demo="mounts.demo:show_mounts",
         isolation="mounts.plugins.loader:Isolation",

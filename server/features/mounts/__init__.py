@@ -17,11 +17,11 @@
     mount_set    the mounts that are served; follows the config file
     openers      what opens conversations for a mount: a URL, or a command in a workspace
     names, resource_uris      what tools, prompts and resources are called here
+    state_part   which of its files in the state are damaged, for doctor
     control      files by which commands and a running server know each other
     publisher    writes how they are, for those commands
     mount_events, gauges      what clients can subscribe to, and what Prometheus reads
     file_comparison   finds mounts that other servers on the state have otherwise
-    trial        a mount is opened once, for `mount test` and `doctor`
 
 Names and lists differ between clients: `views` makes a registry for each kind of client. What a mounted server says
 goes through as it came (`Output.wire`, `Relay`); it is hostile, so sizes, pages, questions and notices are bounded.

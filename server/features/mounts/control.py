@@ -18,21 +18,32 @@ from typing import Literal
 import msgspec
 
 from toolgate.server.features.mounts.mount.mount_standing import MountRecord, MountState
+from toolgate.tools.api.text.json_text import JsonError, decode_json
+from toolgate.tools.workspace.files.state_file import read_regular
 
 FOLDER = Path("cache/mounts")
+MAX_SAID = 16 * 2**20  # bytes
 Wish = Literal["restart", "logs"]
 WISHES: tuple[Wish, ...] = ("restart", "logs")
 
 
 class ServerStatus(msgspec.Struct, frozen=True):
     """What one server says. `restarts` and `logs`: the last wish for each mount that it has followed, as a time of the
-    file. `differing`: mounts that other servers on the state have otherwise."""
+    file. `differing`: mounts that other servers on the state have otherwise. `names`: of each mount, what its tools are
+    called here → their own names."""
 
     pid: int
+    began: str  # when the process did: another one may have its number later
     states: Mapping[str, MountState]
     restarts: Mapping[str, int] = {}
     logs: Mapping[str, int] = {}
     differing: Sequence[str] = ()
+    names: Mapping[str, Mapping[str, str]] = {}
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the server runs."""
+        return bool(self.began) and self.began == read_began(self.pid)
 
     def has_followed(self, wish: Wish, name: str, stamp: int) -> bool:
         """Return whether a wish of this time is fulfilled, or never can be."""
@@ -55,12 +66,18 @@ class MountControl:
         """Take no wish of before the start."""
         for folder in (*self.wishes, self._statuses, self._said):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._remove_dead()
         self._followed = {wish: self._read_wishes(wish) for wish in WISHES}
 
-    def publish(self, states: Mapping[str, MountState], differing: Sequence[str] = ()) -> None:
+    def publish(
+        self,
+        states: Mapping[str, MountState],
+        differing: Sequence[str] = (),
+        names: Mapping[str, Mapping[str, str]] = {},
+    ) -> None:
         """Write how the mounts of this server are."""
-        followed = self._followed
-        status = ServerStatus(os.getpid(), states, followed.get("restart", {}), followed.get("logs", {}), differing)
+        restarts, logs = (self._followed.get(wish, {}) for wish in WISHES)
+        status = ServerStatus(os.getpid(), read_began(os.getpid()), states, restarts, logs, differing, names)
         _write(self._own, msgspec.json.encode(status))
 
     def take_wishes(self, wish: Wish) -> list[str]:
@@ -69,6 +86,14 @@ class MountControl:
         before = self._followed.get(wish, {})
         self._followed[wish] = found
         return [name for name, stamp in found.items() if before.get(name) != stamp]
+
+    def _remove_dead(self) -> None:
+        """Remove what servers said that were killed."""
+        living = {str(status.pid) for status in self.read_statuses()}
+        for file in (*self._statuses.glob("*"), *self._said.glob("*")):
+            if file.name.partition(".")[0] not in living:
+                with contextlib.suppress(OSError):
+                    file.unlink()
 
     def answer(self, name: str, record: MountRecord) -> None:
         """Write what has happened to a mount."""
@@ -92,15 +117,15 @@ class MountControl:
         """Return what the servers say that run on this machine."""
         found: list[ServerStatus] = []
         for file in sorted(self._statuses.glob("[0-9]*")) if self._statuses.is_dir() else ():
-            with contextlib.suppress(OSError, msgspec.MsgspecError, UnicodeDecodeError):
-                status = msgspec.json.decode(file.read_bytes(), type=ServerStatus)
-                os.kill(status.pid, 0)
-                found.append(status)
+            with contextlib.suppress(OSError, JsonError):
+                status = read_status(file)
+                if status.is_alive:
+                    found.append(status)
         return found
 
     def read_answer(self, pid: int, name: str) -> MountRecord:
-        """Return what a server has answered. Raises OSError and msgspec.MsgspecError."""
-        return msgspec.json.decode(self._answer_of(pid, name).read_bytes(), type=MountRecord)
+        """Return what a server has answered. Raises OSError and JsonError."""
+        return decode_json(read_regular(self._answer_of(pid, name), MAX_SAID), MountRecord)
 
     def _folder(self, wish: Wish) -> Path:
         return self._root / wish
@@ -112,6 +137,23 @@ class MountControl:
         with contextlib.suppress(OSError):
             return {file.name: file.stat().st_mtime_ns for file in self._folder(wish).iterdir()}
         return {}
+
+
+def read_status(file: Path) -> ServerStatus:
+    """Raises OSError and JsonError."""
+    return decode_json(read_regular(file, MAX_SAID), ServerStatus)
+
+
+def read_began(pid: int) -> str:
+    """Return what no other process of this number has, or "" if none has it."""
+    try:
+        os.kill(pid, 0)
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except FileNotFoundError:
+        return "unknown"  # a system without /proc
+    except OSError:
+        return ""
+    return fields[19] if fields[0] not in "ZX" else ""  # field 22 of proc_pid_stat(5): ticks since the boot
 
 
 def _write(file: Path, data: bytes) -> None:

@@ -15,9 +15,9 @@ def list_checks(config: Config) -> DoctorPart:
 
 async def mounts(config: Config) -> CheckFinding:
     """Open each mount."""
+    from toolgate.server.features.mounts.commands.trial import describe_trial, try_mounts
     from toolgate.server.features.mounts.config.table import read_own_mounts  # start-up
     from toolgate.server.features.mounts.control import MountControl
-    from toolgate.server.features.mounts.trial import describe_trial, try_mounts
 
     found = read_own_mounts(config)
     if not found.mounts and not found.faults:

@@ -48,6 +48,7 @@ class MountsFeature:
         host.part_sources += (self._views.list_parts, self._list_events)
         host.metric_rows.append(lambda: mount_rows(lambda: [served.mount for served in self._list_served()]))
         host.health_parts.append(lambda: describe_mounts([served.mount for served in self._list_served()]))
+        host.on.swap.append(lambda _before, _after: self._publish_soon())  # other names are served
         host.on.removal.append(self._end_principal)
         if host.config.mounts:
             host.views.take(lambda _: self._views)
@@ -69,7 +70,7 @@ class MountsFeature:
             self._comparison = FileComparison(bus, self._list_configs, self._publish_differing)
             host.jobs.append(Job(self._comparison.run, FOLLOW_AFTER))
         self._control = MountControl(host.folder())
-        publisher = self._publisher = StatusPublisher(self._control, self._read_states)
+        publisher = self._publisher = StatusPublisher(self._control, self._read_states, self._views.list_tool_names)
         await publisher.begin()
         try:
             yield

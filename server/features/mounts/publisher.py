@@ -9,13 +9,21 @@ from toolgate.server.features.mounts.mount.mount_standing import MountState
 
 
 class StatusPublisher:
-    """Publishes what `read_states()` returns. A full disk costs the commands their answer, and nothing else."""
+    """Publishes what `read_states()` and `read_names()` return, as a `ServerStatus` has it. A full disk costs the
+    commands their answer, and nothing else."""
 
-    def __init__(self, control: MountControl, read_states: Callable[[], Mapping[str, MountState]]) -> None:
+    def __init__(
+        self,
+        control: MountControl,
+        read_states: Callable[[], Mapping[str, MountState]],
+        read_names: Callable[[], Mapping[str, Mapping[str, str]]],
+    ) -> None:
         self.differing: Sequence[str] = ()  # mounts that other servers have otherwise
         self._control = control
         self._read_states = read_states
+        self._read_names = read_names
         self._is_due = False
+        self._has_published = False
         self._publishing: asyncio.Task[None] | None = None
 
     async def begin(self) -> None:
@@ -43,5 +51,10 @@ class StatusPublisher:
     async def _publish_due(self) -> None:
         while self._is_due:
             self._is_due = False
+            states = self._read_states()
+            if not states and not self._has_published:
+                continue  # there were no mounts yet
+            self._has_published = True
             with contextlib.suppress(OSError):
-                await asyncio.to_thread(self._control.publish, self._read_states(), self.differing)
+                told = states, self.differing, self._read_names()
+                await asyncio.to_thread(self._control.publish, *told)

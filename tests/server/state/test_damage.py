@@ -25,6 +25,12 @@ from tests.clients.raw_http_client import Site, site
 from tests.server.cli.commands.test_user_and_client import HELLO
 from tests.server.cli.test_cli import run
 from toolgate.server.cli.doctor.state_files import find_damage
+from toolgate.server.features.mounts.config.mount_config import MountConfig
+from toolgate.server.features.mounts.control import FOLDER as MOUNTS
+from toolgate.server.features.mounts.control import MountControl
+from toolgate.server.features.mounts.mount.lists import ListStore, MountLists
+from toolgate.server.features.mounts.mount.mount_standing import MountState
+from toolgate.server.features.mounts.mount.profile import NOTHING
 from toolgate.server.features.nodes.node.databases import DATABASES_FILE, KnownDatabases
 from toolgate.server.features.nodes.node.name import find_or_choose_name
 from toolgate.server.protocol.errors import UsageError
@@ -128,11 +134,22 @@ def used(tmp_path_factory: pytest.TempPathFactory) -> Path:
     find_or_choose_name(folder / "state", "one")
     KnownDatabases(folder / "state" / DATABASES_FILE).note("ab" * 16)
     (folder / "state" / "cache").mkdir(exist_ok=True)
+    keep_mount_files(folder / "state")
     (folder / "state" / "cache" / "skills.json").write_text("{}")  # that of a server has no skills of the last seconds
     with PrincipalFolders(folder / "state").hold_lock():
         pass
     (folder / "state" / "state.db.before-11").write_bytes(b"a copy")
     return folder
+
+
+def keep_mount_files(state: Path) -> None:
+    """Write what a server with a mount had kept when it was killed."""
+    lists = ListStore(state / MOUNTS, MountConfig(name="far", command="far"))
+    lists.put(NOTHING, MountLists(instructions="ask far"))
+    lists.save()
+    control = MountControl(state)
+    control.begin()
+    control.publish({"far": MountState("known", 1.0)})
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """List the mounts of the config file, and their faults (`toolgate mount list`)."""
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -41,8 +41,25 @@ def _print_mounts(config: Config, found: MountList) -> None:
         if state is not None and state.code:
             since = datetime.fromtimestamp(state.since).astimezone().isoformat(timespec="seconds")
             print(f"{mount.name} since {since}: {escape_unprintable(state.error)}")
+    for line in _describe_renamed(config, found):
+        print(escape_unprintable(line))
     for fault in found.faults:
         print(f"{fault.code}: {escape_unprintable(fault.text)}")
+
+
+def _describe_renamed(config: Config, found: MountList) -> Iterator[str]:
+    """Yield the tools whose names here are others than the prefix and their own: cut, or with a hash."""
+    names = read_tool_names(config)
+    for mount in found.mounts:
+        for shown, original in names.get(mount.name, {}).items():
+            if shown != mount.prefix + original:
+                yield f"{mount.name}: {shown} is its tool {original!r}"
+
+
+def read_tool_names(config: Config) -> Mapping[str, Mapping[str, str]]:
+    """Return what the tools of each mount are called in the server of the state that runs → their own names."""
+    statuses = MountControl(config.state).read_statuses()
+    return {name: tools for status in statuses for name, tools in status.names.items()}
 
 
 def read_states(config: Config) -> Mapping[str, MountState]:
@@ -81,6 +98,7 @@ def _to_json(config: Config, found: MountList) -> Mapping[str, Any]:
         "file": str(config.config_path),
         "mounts": [_mount_to_json(mount, config.mounts[mount.name]) for mount in found.mounts],
         "states": msgspec.to_builtins(read_states(config)),
+        "tools": read_tool_names(config),
         "faults": msgspec.to_builtins(found.faults),
     }
 

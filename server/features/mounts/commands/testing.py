@@ -6,10 +6,10 @@ from toolgate.server.base.text import escape_unprintable, suggest
 from toolgate.server.cli.terminal.output import print_json_line
 from toolgate.server.config.load import Config
 from toolgate.server.features.mounts.commands.edit import install_for
+from toolgate.server.features.mounts.commands.trial import MountTrial, describe_trial, try_mounts
 from toolgate.server.features.mounts.config.mount_config import MountConfig
 from toolgate.server.features.mounts.config.table import read_own_mounts
 from toolgate.server.features.mounts.install.installer import InstallError
-from toolgate.server.features.mounts.trial import MountTrial, describe_trial, try_mounts
 from toolgate.server.protocol.errors import UsageError
 
 MAX_SHOWN = 100  # tools that are named

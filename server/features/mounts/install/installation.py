@@ -11,9 +11,12 @@ import msgspec
 from toolgate.server.features.mounts.install import npm, uv
 from toolgate.server.features.mounts.install.installer import InstallError
 from toolgate.server.features.mounts.install.package_command import PackageCommand, read_package_command
+from toolgate.tools.api.text.json_text import JsonError, decode_json
+from toolgate.tools.workspace.files.state_file import read_regular
 
 FOLDER = "mounts"  # in the state folder
 RECORD = "installed.json"
+MAX_RECORD = 2**20  # bytes
 
 
 class InstalledProgram(msgspec.Struct, frozen=True):
@@ -61,8 +64,8 @@ def install_program(
 
 def find_installed(state: Path, name: str, command: PackageCommand) -> InstalledProgram | None:
     """Return what is installed for a mount if it is what this command names."""
-    with contextlib.suppress(OSError, msgspec.MsgspecError, UnicodeDecodeError):
-        found = msgspec.json.decode((place_of(state, name) / RECORD).read_bytes(), type=InstalledProgram)
+    with contextlib.suppress(OSError, JsonError):
+        found = decode_json(read_regular(place_of(state, name) / RECORD, MAX_RECORD), InstalledProgram)
         if found.key == command.key and Path(found.argv[-1]).exists():
             return found
     return None

@@ -13,6 +13,8 @@ import msgspec
 from toolgate.server.features.mounts.config.mount_config import MountConfig
 from toolgate.server.features.mounts.mount.profile import ClientProfile
 from toolgate.server.features.mounts.upstream.session import UpstreamSession
+from toolgate.tools.api.text.json_text import JsonError, decode_json
+from toolgate.tools.workspace.files.state_file import read_regular
 
 VERSION = 1  # of the files
 MAX_PROFILES = 16  # kinds of clients whose lists are kept
@@ -70,6 +72,11 @@ async def fetch_lists(session: UpstreamSession) -> MountLists:
     )
 
 
+def read_kept(file: Path) -> KeptLists:
+    """Return what a file holds. Raises OSError and JsonError."""
+    return decode_json(read_regular(file, MAX_FILE), KeptLists)
+
+
 class ListStore:
     """The lists of one mount. Those of another command or URL of the same name are not its own."""
 
@@ -81,13 +88,12 @@ class ListStore:
     def load(self) -> None:
         """Read the file, if it is this mount's. Blocks."""
         try:
-            if self._file.stat().st_size <= MAX_FILE:
-                kept = msgspec.json.decode(self._file.read_bytes(), type=KeptLists)
-                if (kept.version, kept.digest) == (VERSION, self._digest):
-                    self._by_profile = kept.by_profile
+            kept = read_kept(self._file)
+            if (kept.version, kept.digest) == (VERSION, self._digest):
+                self._by_profile = kept.by_profile
         except FileNotFoundError:
             pass
-        except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+        except (OSError, JsonError) as error:
             log.warning("the lists in %s can't be read: %s", self._file, error)
 
     def find(self, profile: ClientProfile) -> MountLists | None:

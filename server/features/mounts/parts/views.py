@@ -23,6 +23,7 @@ from toolgate.tools.api.registry import Part, Registry
 PATIENCE = 1.5  # seconds that a first list may wait for mounts that are not known yet
 MAX_VIEWS = 32  # kinds of clients whose registries are kept: a client may declare anything
 MAX_ASKED = 256  # kinds of clients for which a mount was waited for
+MAX_TOLD = 1_000  # names of tools of one mount
 MAX_INSTRUCTIONS = 16_384  # characters of all mounts together
 MAX_OF_MOUNT = 4_096
 
@@ -66,6 +67,15 @@ class MountViews:
                 for part in self._create_parts(served, lists):
                     found.setdefault((part.kind, part.key), part)
         return [part for key, part in found.items() if key not in taken]
+
+    def list_tool_names(self) -> dict[str, dict[str, str]]:
+        """Return, for each mount, what its tools are called here → their own names."""
+        found: dict[str, dict[str, str]] = {}
+        for (mount, kind, original), shown in self._names.items():
+            names = found.setdefault(mount, {})
+            if kind == "tools" and len(names) < MAX_TOLD:
+                names[shown] = original
+        return found
 
     async def prepare(self, session: Session) -> None:
         """Wait a moment for mounts of which nothing is known, the first time that it is asked for. Raises

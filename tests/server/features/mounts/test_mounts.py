@@ -483,6 +483,9 @@ def test_commands_on_the_machine_see_how_mounts_are_and_restart_one(
     assert eventually(lambda: "NOT_STARTED" in list_mounts())
     assert "far   running" in list_mounts()
     assert "gone since 2" in list_mounts()
+    assert main.run(("mount", "list", "--json", *options)) == 0
+    assert json.loads(capsys.readouterr().out)["tools"]["far"]["far__echo"] == "echo"
+    assert "is its tool" not in list_mounts()  # all have the prefix and their own names
     assert eventually(lambda: main.run(("mount", "restart", "far", *options)) == 0)
     assert server.text("far__pid") != pid
     assert server.text("kept__pid") == kept
