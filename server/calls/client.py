@@ -131,7 +131,8 @@ class CallClient:
     @property
     def caller(self) -> Caller:
         session = self._call.session
-        return Caller(session.capabilities, self._call.meta, session.place.key, session.scopes)
+        level = None if session.log_level is None else LEVELS[session.log_level]
+        return Caller(session.capabilities, self._call.meta, session.place.key, session.scopes, level)
 
     @property
     def wants_progress(self) -> bool:

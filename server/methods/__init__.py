@@ -3,7 +3,7 @@
 Enter at `build_dispatcher`. `app` imports it; a feature costs one row and one function.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from inspect import isawaitable
 from itertools import chain
@@ -30,8 +30,9 @@ def build_dispatcher(server: Server, added: Sequence[Mapping[str, Method]] = ())
     published = SkillEntries()
     scopes = ScopeRules(server)
     nothing, read, workflow = fixed_scopes(), fixed_scopes(READ), fixed_scopes(WORKFLOW)
-    call_tool = server.observers.wrap(partial(tools.call_tool, server))
-    completion_timer = DeadlineTimer(min(prompts.COMPLETION_TIME, server.call_timeout))
+    run_tool = tools.with_prepared_arguments(server, server.observers.wrap(partial(tools.call_tool, server)))
+    get_prompt, read_resource = partial(prompts.get_prompt, server), partial(resources.read_resource, server)
+    complete = partial(prompts.complete, server, DeadlineTimer(min(prompts.COMPLETION_TIME, server.call_timeout)))
 
     def format_tool(tool: Tool, revision: Revision) -> dict[str, Any]:
         schemes = server.security_schemes(tool.scope) if server.security_schemes is not None else None
@@ -48,17 +49,29 @@ def build_dispatcher(server: Server, added: Sequence[Mapping[str, Method]] = ())
         "ping": Method(lifecycle.ping, nothing, stateless=False, before_initialize=True),
         "server/discover": Method(partial(lifecycle.discover, server), nothing, with_session=False),
         "tools/list": list_parts("tools", visible_tools, format_tool),
-        "tools/call": Method(tools.with_prepared_arguments(server, call_tool), scopes.tool, "name"),
+        "tools/call": Method(
+            with_named_part(server, "name", lambda registry, name: registry.tools.get(name), run_tool),
+            scopes.tool,
+            "name",
+        ),
         "prompts/list": list_parts("prompts", lambda registry: registry.prompts, serialization.format_prompt),
-        "prompts/get": Method(partial(prompts.get_prompt, server), scopes.prompt, "name"),
+        "prompts/get": Method(
+            with_named_part(server, "name", lambda registry, name: registry.prompts.get(name), get_prompt),
+            scopes.prompt,
+            "name",
+        ),
         "resources/list": Method(with_prepared_views(server, partial(lists.list_resources, server)), read),
         "resources/templates/list": list_parts(
             "resourceTemplates", lambda registry: registry.templates, serialization.format_template
         ),
-        "resources/read": Method(partial(resources.read_resource, server), scopes.resource, "uri"),
+        "resources/read": Method(
+            with_named_part(server, "uri", lambda registry, uri: registry.resource(uri), read_resource),
+            scopes.resource,
+            "uri",
+        ),
         "resources/subscribe": Method(partial(resources.subscribe, server), scopes.resource, stateless=False),
         "resources/unsubscribe": Method(partial(resources.unsubscribe, server), scopes.resource, stateless=False),
-        "completion/complete": Method(partial(prompts.complete, server, completion_timer), scopes.completion),
+        "completion/complete": Method(with_prepared_views(server, complete), scopes.completion),
         "logging/setLevel": Method(lifecycle.set_log_level, nothing, stateless=False),
         "tasks/get": Method(partial(tasks.get_task, server), scopes.task, "taskId", with_session=False),
         "tasks/update": Method(partial(tasks.update_task, server), scopes.task, "taskId", with_session=False),
@@ -79,7 +92,7 @@ def build_dispatcher(server: Server, added: Sequence[Mapping[str, Method]] = ())
 
 
 def with_prepared_views(server: Server, answer: Answer) -> Answer:
-    """Return `answer` for lists in which other servers may have parts."""
+    """Return `answer` for what depends on the parts of other servers."""
 
     async def prepare_and_answer(views: RegistryViews, call: Call) -> Any:
         await views.prepare(call.session)
@@ -87,6 +100,21 @@ def with_prepared_views(server: Server, answer: Answer) -> Answer:
         return await answered if isawaitable(answered) else answered
 
     return lambda call: answer(call) if server.views is None else prepare_and_answer(server.views, call)
+
+
+def with_named_part(server: Server, parameter: str, find: Callable[[Registry, str], object], answer: Answer) -> Answer:
+    """Return `answer` for requests that name a part. One that this client is not shown may be another server's, of
+    which nothing is known yet for a client that can do what this one can."""
+    prepared = with_prepared_views(server, answer)
+
+    def answer_named(call: Call) -> Any:
+        if server.views is None:
+            return answer(call)
+        name = call.params.get(parameter)
+        is_missing = isinstance(name, str) and find(server.registry_for(call.session), name) is None
+        return prepared(call) if is_missing else answer(call)
+
+    return answer_named
 
 
 def _merge(*tables: Mapping[str, Method]) -> dict[str, Method]:

@@ -35,6 +35,17 @@ def subject(folder: Path) -> Iterator[str]:
         yield f"{listening.url}/mcp"
 
 
+@contextlib.contextmanager
+def mounted(folder: Path, protocol: str) -> Iterator[str]:
+    """Yield the URL of a server that has nothing but what it mounts: `subject`, in the era of `protocol`."""
+    folder.mkdir()
+    config = folder / "mounts.toml"
+    with subject(folder / "far") as url:
+        config.write_text(f'[mounts.far]\nurl = "{url}"\nprefix = ""\nprotocol = "{protocol}"\n')
+        with site(folder / "site", "--config", str(config), "--tools", "!*") as listening:
+            yield f"{listening.url}/mcp"
+
+
 def carry_out(name: str, url: str, folder: Path) -> Run:
     """Run the suite as `name` against `url`; `folder` is an empty one for its output."""
     version, *options = RUNS[name]

@@ -43,12 +43,14 @@ class Caller(msgspec.Struct, frozen=True):
     meta: the request's `_meta`
     session: names its session; "" if it has none
     scopes: what the caller may do; None: everything
+    log_level: the least that the client wants to be told of logs, such as "info"; None: nothing
     """
 
     capabilities: Mapping[str, Any] = {}
     meta: Mapping[str, Any] = {}
     session: str = ""
     scopes: frozenset[str] | None = None
+    log_level: str | None = None
 
 
 class CallPeer(Protocol):

@@ -12,6 +12,7 @@
     watching    a resource that somebody is subscribed to
     backoff     how long to wait after it failed
     mount_standing      how it is, and what each principal was told of that
+    pace        how long to gather changes of its lists
 
 Enter at `mount.Mount`.
 """

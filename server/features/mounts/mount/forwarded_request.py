@@ -6,14 +6,14 @@ which this server makes a task of its own where the client has tasks.
 """
 
 import asyncio
-from collections.abc import Mapping
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from toolgate.server.features.mounts.upstream.errors import MountError, UpstreamFault, UpstreamRefusal
 from toolgate.server.features.mounts.upstream.peer import Flight, MountNotice, Question
-from toolgate.server.features.mounts.upstream.session import UpstreamSession
+from toolgate.server.features.mounts.upstream.session import ForwardedParams, UpstreamSession
 from toolgate.tools.api.context.context import Context
 
 TASK_TIMEOUT = 86_400.0  # seconds for a task; what limits the call limits it before
@@ -55,25 +55,23 @@ class ForwardedTask(ForwardedRequest):
         self.session.run_soon(_cancel_task(self.session, self._id))
 
 
-async def start_request(
-    session: UpstreamSession, method: str, params: Mapping[str, Any], context: Context
-) -> ForwardedRequest:
+async def start_request(session: UpstreamSession, sent: ForwardedParams, context: Context) -> ForwardedRequest:
     """Raises MountError."""
     flight = Flight(session.can_ask)
-    await session.start(method, params, flight, with_progress=context.wants_progress)
+    await session.forward(sent, flight, with_progress=context.wants_progress)
     return ForwardedRequest(session, flight, context.principal)
 
 
-async def start_task(session: UpstreamSession, params: Mapping[str, Any], context: Context) -> ForwardedRequest:
+async def start_task(session: UpstreamSession, sent: ForwardedParams, context: Context) -> ForwardedRequest:
     """Have a call run as a task, and ask for its result. Raises MountError, UpstreamRefusedError."""
     creation, flight = Flight(session.can_ask), Flight(session.can_ask)
-    wanted = {**params, "task": {"ttl": int(TASK_TIMEOUT * 1_000)}}
-    await session.start("tools/call", wanted, creation, with_progress=context.wants_progress)
+    wanted = replace(sent, params={**sent.params, "task": {"ttl": int(TASK_TIMEOUT * 1_000)}})
+    await session.forward(wanted, creation, with_progress=context.wants_progress)
     session.peer.set_successor(creation, flight)
     id = ""
     try:
         id = await _wait_id(creation)
-        await session.start("tasks/result", {"taskId": id}, flight, with_progress=False)
+        await session.start("tasks/result", {"taskId": id}, flight)
     except BaseException:
         session.peer.set_successor(creation, None)
         session.run_soon(_cancel_task(session, id) if id else _cancel_created(session, creation))

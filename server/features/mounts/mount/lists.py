@@ -118,7 +118,7 @@ class ListStore:
     def save(self) -> None:
         """Write the file. Blocks."""
         data = msgspec.json.encode(KeptLists(VERSION, self._digest, self._by_profile))
-        part = self._file.with_suffix(f".{os.getpid()}.part")
+        part = self._file.with_suffix(f".{os.getpid()}-{os.urandom(4).hex()}.part")  # several may be written at once
         try:
             self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)

@@ -11,14 +11,13 @@ from typing import Any, Protocol
 from toolgate.server.features.mounts.config.mount_config import MountConfig
 from toolgate.server.features.mounts.mount.lists import ListStore, MountLists, fetch_lists
 from toolgate.server.features.mounts.mount.mount_standing import MountRecord, MountStanding, MountState, RunningMount
+from toolgate.server.features.mounts.mount.pace import LONG, SHORT, ChangePace
 from toolgate.server.features.mounts.mount.pool import SessionKey, SessionPool
 from toolgate.server.features.mounts.mount.profile import ClientProfile
 from toolgate.server.features.mounts.mount.watching import ResourceWatches
 from toolgate.server.features.mounts.upstream.errors import MountError, UpstreamFault, UpstreamRefusedError
 from toolgate.server.features.mounts.upstream.session import UpstreamSession
 
-DEBOUNCE = 0.25  # seconds in which further changes of a list are awaited
-CALM = 2.0  # the same for a mounted server whose lists keep changing
 MAX_REFRESHES = 32  # at once
 MAX_FRESH = 256  # kinds of clients
 CHANGES = frozenset(
@@ -64,7 +63,8 @@ class Mount:
         self._on_change = on_change
         self._pool = SessionPool(self._open)
         self._fresh: dict[ClientProfile, float] = {}  # whose lists were fetched since the start → until when they hold
-        self._quiet_until = 0.0
+        self._pace = ChangePace()
+        self._changed: dict[ClientProfile, float] = {}  # whose lists have to be fetched again, and after which seconds
         self._refreshes: dict[ClientProfile, asyncio.Task[None]] = {}
         self.watches = ResourceWatches(lambda key: self.get_session(self._pool.find_latest(key)))
         self._turn = asyncio.Lock()  # where calls come one at a time
@@ -142,7 +142,8 @@ class Mount:
     async def _open(self, key: SessionKey) -> UpstreamSession:
         def note(method: str, params: dict[str, Any]) -> None:
             if method in CHANGES:
-                self.refresh(key, DEBOUNCE if time.monotonic() > self._quiet_until else CALM)
+                pause = self._changed[key.profile] = self._pace.note(time.monotonic())
+                self.refresh(key, pause)
             else:
                 self.watches.note(method, params)
 
@@ -166,9 +167,8 @@ class Mount:
     def _note_fresh(self, profile: ClientProfile, lists: MountLists) -> None:
         if len(self._fresh) >= MAX_FRESH:
             self._fresh.clear()
-        seconds = math.inf if lists.ttl is None else max(lists.ttl, CALM)
+        seconds = math.inf if lists.ttl is None else max(lists.ttl, LONG)
         self._fresh[profile] = time.monotonic() + seconds
-        self._refreshes.pop(profile, None)
 
     async def _fetch(self, key: SessionKey) -> MountLists:
         """Return the lists. Raises MountError."""
@@ -181,16 +181,24 @@ class Mount:
     async def _refresh(self, key: SessionKey, after: float) -> None:
         if after:
             await asyncio.sleep(after)
+        await self._fetch_and_keep(key)
+        while key.profile in self._changed:  # they have changed meanwhile
+            await asyncio.sleep(self._changed[key.profile])
+            await self._fetch_and_keep(key)
+        self._refreshes.pop(key.profile, None)
+
+    async def _fetch_and_keep(self, key: SessionKey) -> None:
+        """Take the lists, as soon as they can be fetched."""
         lists = None
         while lists is None:
+            self._changed.pop(key.profile, None)
             try:
                 lists = await self._fetch(key)
             except MountError as error:
                 if error.code == "LIST_FAILED":  # others were noted as they came
                     self.standing.note_failure(key.principal, error.fault)
-                await asyncio.sleep(max(self.standing.seconds_left(key.principal), DEBOUNCE))
+                await asyncio.sleep(max(self.standing.seconds_left(key.principal), SHORT))
         self.standing.note_success(key.principal)
-        self._quiet_until = time.monotonic() + CALM
         self._note_fresh(key.profile, lists)
         if self.store.put(key.profile, lists):
             await asyncio.to_thread(self.store.save)

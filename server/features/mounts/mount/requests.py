@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from toolgate.server.base.bus.bus import Bus
 from toolgate.server.calls.client import InputRequired
@@ -35,7 +36,7 @@ from toolgate.server.features.mounts.upstream.errors import (
     UpstreamRefusedError,
 )
 from toolgate.server.features.mounts.upstream.peer import PROGRESS, MountNotice, Question
-from toolgate.server.features.mounts.upstream.session import UpstreamSession
+from toolgate.server.features.mounts.upstream.session import ForwardedParams, UpstreamSession
 from toolgate.server.protocol.errors import RpcError
 from toolgate.server.protocol.request_meta import SERVER
 from toolgate.tools.api.context.context import Context
@@ -58,16 +59,25 @@ class RequestForwarder:
         self._elsewhere = None if bus is None else ElsewhereParked(bus, mount.name, mount.config.timeout)
 
     async def forward(
-        self, method: str, params: Mapping[str, Any], context: Context, *, is_repeatable: bool, as_task: bool = False
+        self,
+        method: str,
+        params: Mapping[str, Any],
+        context: Context,
+        *,
+        is_repeatable: bool,
+        headers: Mapping[str, str] = {},
+        as_task: bool = False,
     ) -> Result:
-        """Return the mounted server's result, its members as they came. `as_task`: a server with sessions runs the call
-        as a task only. Raises MountError, RpcError, CannotAskError."""
-        meta = strip_meta(context.caller.meta)
-        sent = {**params, "_meta": meta} if meta else params
+        """Return the mounted server's result, its members as they came. `headers` repeat arguments; `as_task`: a server
+        with sessions runs the call as a task only. Raises MountError, RpcError, CannotAskError."""
+        caller = context.caller
+        meta = strip_meta(caller.meta)
+        asked = {**params, "_meta": meta} if meta else params
+        sent = ForwardedParams(method, asked, headers, caller.log_level, as_task)
         try:
             with self._limits.count(context.principal):
                 async with self._mount.take_turn():
-                    return _finish(await self._carry(method, sent, context, is_repeatable, as_task), context)
+                    return _finish(await self._carry(sent, context, is_repeatable), context)
         except UpstreamRefusedError as error:
             raise _create_rpc_error(error.refusal) from None
 
@@ -75,9 +85,7 @@ class RequestForwarder:
         """Yield at each change of a resource."""
         return self._mount.watches.watch(self._find_key(context), uri)
 
-    async def _carry(
-        self, method: str, params: Mapping[str, Any], context: Context, is_repeatable: bool, as_task: bool
-    ) -> Result:
+    async def _carry(self, sent: ForwardedParams, context: Context, is_repeatable: bool) -> Result:
         id, is_new = await self._name_call(context)
         parked = None if is_new else self.parked.take(id, context.principal)
         if parked is not None:
@@ -89,12 +97,10 @@ class RequestForwarder:
 
         async def send(session: UpstreamSession) -> Result:
             if session.info.is_modern:
-                return await self._ask_in_rounds(session, method, params, context)
+                return await self._ask_in_rounds(session, sent, context)
             if not is_new:
                 raise EXPIRED.create_error()
-            request = (
-                start_task(session, params, context) if as_task else start_request(session, method, params, context)
-            )
+            request = start_task(session, sent, context) if sent.is_task else start_request(session, sent, context)
             return await self._follow_or_park(await request, context, id)
 
         return await self._repeat(self._find_key(context), send, is_repeatable)
@@ -137,16 +143,17 @@ class RequestForwarder:
                 else:
                     raise
 
-    async def _ask_in_rounds(
-        self, session: UpstreamSession, method: str, params: Mapping[str, Any], context: Context
-    ) -> Result:
-        """Return the result of a mounted server of the stateless era, which is asked again with the answers."""
+    async def _ask_in_rounds(self, session: UpstreamSession, sent: ForwardedParams, context: Context) -> Result:
+        """Return the result of a mounted server of the stateless era, which is asked again with the answers. Its
+        questions keep their names, but for one that an earlier round has used: the client's answers lie together."""
         given: dict[str, Any] = {}
+        used: set[str] = set()
         for number in range(MAX_ROUNDS):
 
             async def send(given: Mapping[str, Any] = given) -> Result:
                 try:
-                    request = await start_request(session, method, {**params, **given}, context)
+                    again = replace(sent, params={**sent.params, **given}) if given else sent
+                    request = await start_request(session, again, context)
                     return await self._follow_or_cancel(request, context)
                 except MountError as error:
                     if not given:
@@ -157,7 +164,7 @@ class RequestForwarder:
             if _read(result, "resultType") != "input_required":
                 return result
             requests = _read(result, "inputRequests") or {}
-            keys = {f"mounted-{number}-{key}": key for key in requests}
+            keys = {_name_question(key, used): key for key in requests}
             answers = await context.ask({name: requests[key] for name, key in keys.items()}) if keys else {}
             given = {"inputResponses": {keys[name]: answer for name, answer in answers.items()}}
             if "requestState" in result:
@@ -194,6 +201,16 @@ def create_key(
     if per == "all":
         return SessionKey("", profile)
     return SessionKey(principal, profile, session if per == "session" else "", scopes)
+
+
+def _name_question(key: str, used: set[str]) -> str:
+    """Return the name under which the client is asked, and add it to those that are used."""
+    name, number = key, 1
+    while name in used:
+        number += 1
+        name = f"{key}-{number}"
+    used.add(name)
+    return name
 
 
 async def _follow(request: ForwardedRequest, context: Context, seconds: float) -> Result:

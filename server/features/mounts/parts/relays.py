@@ -1,11 +1,14 @@
 """Ask a mounted server for what a part of it does."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 from toolgate.server.features.mounts.mount.requests import RequestForwarder
 from toolgate.server.features.mounts.parts.rewriting import UriRewriter
+from toolgate.server.features.mounts.upstream.envelope import repeat_arguments
 from toolgate.tools.api.context.context import Context
+from toolgate.tools.api.schema.schema import UnusableSchemaError, find_mirrored_headers
 
 ORIGINAL = "toolgate/original"  # the `_meta` with the name at the mounted server
 COMPLETE = "completion/complete"
@@ -33,9 +36,16 @@ class MountedRelay:
     async def ask(self, params: Mapping[str, Any], context: Context) -> Mapping[str, Any]:
         return await self._send({"name": self.original, **params}, context)
 
-    async def _send(self, params: Mapping[str, Any], context: Context) -> Mapping[str, Any]:
+    async def _send(
+        self, params: Mapping[str, Any], context: Context, headers: Mapping[str, str] = {}
+    ) -> Mapping[str, Any]:
         result = await self._forwarder.forward(
-            self.method, params, context, is_repeatable=self.is_repeatable, as_task=self._is_task
+            self.method,
+            params,
+            context,
+            is_repeatable=self.is_repeatable,
+            as_task=self._is_task,
+            headers=headers,
         )
         return self._rewriter.rewrite_result(result)
 
@@ -54,7 +64,8 @@ class MountedRelay:
 
 
 class ToolRelay(MountedRelay):
-    """A tool. The mounted server's own hints say whether a call may be repeated."""
+    """A tool. The mounted server's own hints say whether a call may be repeated, and its schema which arguments
+    headers repeat."""
 
     method = "tools/call"
 
@@ -71,13 +82,21 @@ class ToolRelay(MountedRelay):
         super().__init__(forwarder, original, wire, rewriter)
         self._is_task = is_task
 
+    @cached_property
+    def _mirrored_headers(self) -> Mapping[str, Sequence[str]]:
+        try:
+            return find_mirrored_headers(self.wire["inputSchema"])
+        except UnusableSchemaError:
+            return {}
+
     @property
     def is_repeatable(self) -> bool:
         hints = self.wire.get("annotations")
         return isinstance(hints, dict) and (hints.get("readOnlyHint") is True or hints.get("idempotentHint") is True)
 
     async def ask(self, params: Mapping[str, Any], context: Context) -> Mapping[str, Any]:
-        return await super().ask({"arguments": params}, context)
+        headers = repeat_arguments(params, self._mirrored_headers)
+        return await self._send({"name": self.original, "arguments": params}, context, headers)
 
 
 class PromptRelay(MountedRelay):

@@ -22,7 +22,7 @@ from toolgate.server.features.mounts.upstream.errors import MountError, Upstream
 from toolgate.server.features.mounts.upstream.handshake import shake_hands
 from toolgate.server.features.mounts.upstream.peer import FlightRequest, UpstreamPeer
 from toolgate.server.features.mounts.upstream.program import ProgramWire
-from toolgate.server.features.mounts.upstream.session import UpstreamSession
+from toolgate.server.features.mounts.upstream.session import ForwardedParams, UpstreamSession
 from toolgate.tools.api.context.context import Context
 
 log = logging.getLogger("toolgate.plugins")
@@ -125,7 +125,7 @@ class PluginProcess:
         self.principals.add(context.principal)
         try:
             sent = {**encoded, "_meta": {data.CALLER: caller}}
-            await self._session.start(method, sent, call.flight, with_progress=True)
+            await self._session.forward(ForwardedParams(method, sent), call.flight, with_progress=True)
         except MountError:
             raise ConnectionResetError from None
         context.when_changed(lambda: self._send_state(call))

@@ -12,6 +12,7 @@ from toolgate.server.features.mounts.upstream.envelope import create_envelope, l
 from toolgate.server.features.mounts.upstream.errors import MountError, UpstreamRefusal, UpstreamRefusedError
 from toolgate.server.features.mounts.upstream.messages import Members
 from toolgate.server.features.mounts.upstream.peer import Flight, UpstreamPeer
+from toolgate.server.protocol.request_meta import LOG_LEVEL
 
 MAX_PAGES = 1_000  # of one list
 MAX_LISTED = 10_000  # items of one list
@@ -42,6 +43,18 @@ class FullList(msgspec.Struct, frozen=True):
     ttl: float | None
 
 
+class ForwardedParams(msgspec.Struct, frozen=True):
+    """What a client asks of a mounted server. `headers`: the arguments that headers repeat, for a server of the
+    stateless era over HTTP. `log_level`: the least that the client wants to be told of its log. `is_task`: a server
+    with sessions runs it as a task only."""
+
+    method: str
+    params: Mapping[str, Any]
+    headers: Mapping[str, str] = {}
+    log_level: str | None = None
+    is_task: bool = False
+
+
 class UpstreamSession:
     """One conversation. `capabilities` are what the mounted server was told of the client."""
 
@@ -58,9 +71,16 @@ class UpstreamSession:
     def is_alive(self) -> bool:
         return self.peer.failure is None
 
-    async def start(self, method: str, params: Mapping[str, Any], flight: Flight, *, with_progress: bool) -> None:
-        """Send the request of a call; `flight` brings what comes of it. Raises MountError."""
-        await self.peer.send(method, self._with_envelope(params), flight, self._headers(method, params), with_progress)
+    async def forward(self, asked: ForwardedParams, flight: Flight, *, with_progress: bool) -> None:
+        """Send a client's request; `flight` brings what comes of it. Raises MountError."""
+        method, params = asked.method, asked.params
+        headers = {**self._headers(method, params), **asked.headers} if self.info.is_modern else {}
+        level = {LOG_LEVEL: asked.log_level} if asked.log_level else {}
+        await self.peer.send(method, self._with_envelope(params, level), flight, headers, with_progress)
+
+    async def start(self, method: str, params: Mapping[str, Any], flight: Flight) -> None:
+        """Send a request of our own that goes on; `flight` brings what comes of it. Raises MountError."""
+        await self.peer.send(method, self._with_envelope(params), flight, self._headers(method, params))
 
     async def request(self, method: str, params: Mapping[str, Any] = {}, timeout: float = LIST_TIMEOUT) -> Members:
         """Return the result of a request of our own. Raises MountError, UpstreamRefusedError, TimeoutError."""
@@ -106,7 +126,7 @@ class UpstreamSession:
         while self.is_alive:
             flight = Flight(is_call=False)
             with contextlib.suppress(MountError):
-                await self.start(LISTEN, params, flight, with_progress=False)
+                await self.start(LISTEN, params, flight)
                 event = await flight.events.get()
                 if isinstance(event, UpstreamRefusal):
                     return  # it has none
@@ -119,7 +139,7 @@ class UpstreamSession:
         flight = Flight(is_call=False)
         if self.info.is_modern:
             params = {"notifications": {"resourceSubscriptions": [uri]}}
-            await self.start(LISTEN, params, flight, with_progress=False)
+            await self.start(LISTEN, params, flight)
         else:
             await self.request("resources/subscribe", {"uri": uri})
         try:
@@ -148,10 +168,10 @@ class UpstreamSession:
         except TimeoutError:
             raise MountError("LIST_FAILED", f"no answer to {method} within {LIST_TIMEOUT:g} s") from None
 
-    def _with_envelope(self, params: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _with_envelope(self, params: Mapping[str, Any], more: Mapping[str, str] = {}) -> Mapping[str, Any]:
         if not self._envelope:
             return params
-        return {**params, "_meta": {**params.get("_meta", {}), **self._envelope}}
+        return {**params, "_meta": {**params.get("_meta", {}), **self._envelope, **more}}
 
     def _headers(self, method: str, params: Mapping[str, Any]) -> Mapping[str, str]:
         return list_headers(method, params) if self.info.is_modern else {}

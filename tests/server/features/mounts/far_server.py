@@ -17,12 +17,20 @@ from typing import Any
 MODERN, LEGACY = "2026-07-28", "2025-11-25"
 VERSION = "io.modelcontextprotocol/protocolVersion"
 CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
+LOG_LEVEL = "io.modelcontextprotocol/logLevel"
 FORM = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
 ODD_RESULT = (  # what a decoder would change: numbers, the order of keys, fields that nobody knows
     '{"zebra":1.0,"content":[{"type":"text","text":"odd","strange":9223372036854775808,"_meta":{"b":null,"a":1e2}}],'
     '"structuredContent":{"z":1.10,"a":[],"n":null},"isError":false}'
 )
-QUIET = ("echo", "odd", "error", "count", "progress", "log", "slow", "env", "pid", "grow", "touch")
+MIRRORED = {  # a schema whose arguments headers repeat
+    "type": "object",
+    "properties": {
+        "region": {"type": "string", "x-mcp-header": "Region"},
+        "deep": {"type": "object", "properties": {"count": {"type": "integer", "x-mcp-header": "Count"}}},
+    },
+}
+QUIET = ("headers", "echo", "odd", "error", "count", "progress", "log", "slow", "env", "pid", "grow", "touch")
 ASKING = ("ask", "sample", "roots")
 TASKS = (
     "long",
@@ -46,6 +54,7 @@ class FarServer:
     def __init__(self, era: str) -> None:
         self.era = era
         self.calls = 0
+        self.headers: dict[str, str] = {}  # of the last request over HTTP
         self.grown = 0
         self.capabilities: dict[str, Any] = {}
         self.cancelled: list[Any] = []
@@ -158,7 +167,9 @@ class FarServer:
             "name": name,
             "title": f"The tool {name}",
             "description": f"does {name}",
-            "inputSchema": {"type": "object", "properties": {"n": {"type": "integer", "default": 1}}},
+            "inputSchema": MIRRORED
+            if name == "headers"
+            else {"type": "object", "properties": {"n": {"type": "integer", "default": 1}}},
             "annotations": {"readOnlyHint": name in ("echo", "count"), "future": 1.0},
             "icons": [{"src": "data:,"}],
             "_meta": {"far/x": 2**63},
@@ -181,6 +192,8 @@ class FarServer:
                 return ODD_RESULT
             case "error":
                 raise RpcFault(-31999, "as the mount says it", {"why": "data"})
+            case "headers":
+                return _text(json.dumps(self.headers))
             case "count":
                 return _text(f"{self.calls}")
             case "env":
@@ -193,6 +206,9 @@ class FarServer:
                     emit({"jsonrpc": "2.0", "method": "notifications/progress", "params": params})
                 return _text("done")
             case "log":
+                wanted = params.get("_meta", {}).get(LOG_LEVEL)
+                if is_modern and wanted not in ("debug", "info", "notice", "warning"):
+                    return _text("silent")
                 params = {"level": "warning", "data": {"a": 1.0}, "logger": "far"}
                 emit({"jsonrpc": "2.0", "method": "notifications/message", "params": params})
                 return _text("logged")
@@ -363,6 +379,7 @@ def serve_http(era: str, place: str) -> None:
                 self.wfile.flush()
 
             server.note_call(message)
+            server.headers = {name: value for name, value in self.headers.items() if name.startswith("Mcp-Param-")}
             server.handle(message, emit)
             self.close_connection = True
 

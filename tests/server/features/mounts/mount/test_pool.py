@@ -90,9 +90,9 @@ def test_an_idle_conversation_ends_and_one_with_a_call_does_not(monkeypatch: pyt
         sessions = Sessions()
         held = SessionPool(sessions.open)
         busy = await held.get(SessionKey("ada", NOTHING))
-        await busy.start("tools/call", {}, Flight(), with_progress=False)
+        await busy.start("tools/call", {}, Flight())
         idle = await held.get(SessionKey("bob", NOTHING))
-        await idle.start("subscriptions/listen", {}, Flight(is_call=False), with_progress=False)
+        await idle.start("subscriptions/listen", {}, Flight(is_call=False))
         while idle not in sessions.ended:
             await asyncio.sleep(0.01)
         assert busy not in sessions.ended
@@ -114,7 +114,7 @@ def test_a_principal_has_a_most_of_conversations_and_the_oldest_idle_one_ends(mo
         await asyncio.sleep(0)
         assert sessions.ended == sessions.opened[:1]
         for session in sessions.opened[1:3]:
-            await session.start("tools/call", {}, Flight(), with_progress=False)
+            await session.start("tools/call", {}, Flight())
         with pytest.raises(MountError, match="in use"):
             await held.get(SessionKey("ada", NOTHING, "four"))
         await held.close()
