@@ -57,8 +57,8 @@ frameworks: $(FRAMEWORKS)
 	@touch $@
 
 # The servers and the tokenizer of the session that is measured, and a reader of pages (tests/bench/session, tests/bench/gold)
-PEERS = tests/bench/peers/node_modules/.installed .venv/peers/coding-tools/.installed .venv/peers/readability/.installed
-peers: $(PEERS) ## install the programs that `make bench` compares with (300 MB)
+PEERS = tests/bench/peers/node_modules/.installed $(patsubst tests/bench/peers/%.lock,.venv/peers/%/.installed,$(wildcard tests/bench/peers/*.lock))
+peers: $(PEERS) ## install the programs that `make bench` compares with (650 MB)
 tests/bench/peers/node_modules/.installed: .venv/.dev tests/bench/peers/package-lock.json
 	cd tests/bench/peers && PATH="$(CURDIR)/$(BIN):$$PATH" npm ci --no-audit --no-fund --ignore-scripts --loglevel=error
 	@touch $@

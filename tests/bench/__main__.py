@@ -15,6 +15,8 @@ import tests.bench.growth.measure as growth_measure
 import tests.bench.http.measure as http_measure
 import tests.bench.http.report as http_report
 import tests.bench.http.sides as http_sides
+import tests.bench.mounts.measure as mounts_measure
+import tests.bench.mounts.report as mounts_report
 from tests.bench import isolation, kept, neighbours, node, reading, search, sides
 from tests.bench.driver import Cores
 from tests.bench.gold import measure as gold_measure
@@ -24,6 +26,7 @@ from tests.bench.growth.rows import ROWS
 from tests.bench.http import cases
 from tests.bench.http.measure import WebEffort
 from tests.bench.measure import Effort, Figures, measure
+from tests.bench.mounts.measure import MountEffort
 from tests.bench.report import TARGETS, report
 from tests.bench.session import measure as session_measure
 from tests.bench.session import report as session_report
@@ -32,6 +35,7 @@ QUICK = Effort(rounds=1, starts=1, calls=100, warm=0.15, burst=0.05, slices=2, c
 QUICK_HTTP = WebEffort(
     rounds=1, seconds=0.15, warm=0.05, slices=3, case_slices=2, held_rounds=1, held=200, settle=0.3, idle=1.0
 )
+QUICK_MOUNTS = MountEffort(rounds=1, slices=2, calls=10, warm=0.1, burst=0.05)
 
 
 UNPINNED = ("gold", "growth", "isolation", "neighbours", "node", "session")  # commands use the whole machine
@@ -131,6 +135,11 @@ def _node(folder: Path, cores: Cores, rounds: int, quick: bool) -> Figures:
     return node.measure(folder, rounds, 60 if quick else 200, _tell)
 
 
+def _mounts(folder: Path, cores: Cores, rounds: int, quick: bool) -> str:
+    effort = QUICK_MOUNTS if quick else MountEffort(rounds=rounds)
+    return mounts_report.report(mounts_measure.measure(folder, cores, effort, _tell))
+
+
 def _session(folder: Path, cores: Cores, rounds: int, quick: bool) -> str:
     cores.free()
     return session_report.report(session_measure.measure(folder, _tell))
@@ -158,6 +167,7 @@ PARTS: dict[str, Measure] = {
     "isolation": _isolation,
     "neighbours": _neighbours,
     "node": _node,
+    "mounts": _mounts,
     "session": _session,
     "gold": partial(_gold, GoldFolders()),
     "growth": _growth,

@@ -58,26 +58,36 @@ class Answer:
     tail: bytes
     body: bytes
 
+    @property
+    def message(self) -> bytes:
+        """The JSON-RPC message: the body, or the data of the last event of a stream."""
+        if not self.headers.get("content-type", "").startswith("text/event-stream"):
+            return self.body
+        return [line.removeprefix(b"data:").strip() for line in self.body.splitlines() if line[:6] == b"data: "][-1]
+
 
 class Site:
-    """A server process that prints its address on standard error."""
+    """A server process. It prints its address on standard error, or listens on the port that it was given."""
 
-    def __init__(self, command: Sequence[str], env: Mapping[str, str], cwd: Path, cores: Cores) -> None:
+    def __init__(
+        self, command: Sequence[str], env: Mapping[str, str], cwd: Path, cores: Cores, port: int | None = None
+    ) -> None:
         _allow_descriptors()
         cores.server()
         self.process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=env, cwd=cwd
         )
         cores.driver()
+        self._said = b""
+        self._draining = threading.Thread(target=self._drain, daemon=True)
         self._timer = threading.Timer(PATIENCE, self.process.kill)
         self._timer.start()
         try:
-            self.port = self._read_port()
+            self.port = self._read_port() if port is None else self._await_port(port)
         finally:
             self._timer.cancel()
-        assert self.process.stderr is not None
-        self._draining = threading.Thread(target=self.process.stderr.read, daemon=True)  # logging must not block it
-        self._draining.start()
+        if port is None:
+            self._draining.start()
 
     def _read_port(self) -> int:
         assert self.process.stderr is not None
@@ -88,6 +98,20 @@ class Site:
             if found:
                 return int(found[1])
         raise RuntimeError(f"the server did not start: {said.decode()[-2000:]}")
+
+    def _await_port(self, port: int) -> int:
+        self._draining.start()
+        while self.process.poll() is None:
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), PATIENCE):
+                return port
+            time.sleep(0.05)
+        self._draining.join()
+        raise RuntimeError(f"the server did not start: {self._said.decode()[-2000:]}")
+
+    def _drain(self) -> None:
+        """Read what it logs, which must not block it."""
+        assert self.process.stderr is not None
+        self._said = self.process.stderr.read()
 
     def connect(self, dialect: Dialect) -> "Client":
         return Client(self.port, dialect)
@@ -119,12 +143,22 @@ class Client:
     """One keep-alive connection, and its session if the dialect has sessions."""
 
     def __init__(self, port: int, dialect: Dialect) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", port), PATIENCE)
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._port = port
+        self.socket = self._connect()
         self._dialect = dialect
         self._host = f"127.0.0.1:{port}"
         self.session = ""
         self._last_id = FIRST_ID
+
+    def _connect(self) -> socket.socket:
+        connection = socket.create_connection(("127.0.0.1", self._port), PATIENCE)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return connection
+
+    def reconnect(self) -> None:
+        """Go on with another connection: servers close those that are idle for some seconds."""
+        self.socket.close()
+        self.socket = self._connect()
 
     def open(self) -> None:
         """Initialize a session on this connection."""
@@ -219,18 +253,29 @@ class Caller:
         self._before, self._after = client.request(method, params)
         self._id = FIRST_ID
         first = client.exchange(b"%b%d%b" % (self._before, self._id, self._after))
-        content = msgspec.json.decode(first.body).get("result", {}).get("content") if first.status == 200 else None
+        content = msgspec.json.decode(first.message).get("result", {}).get("content") if first.status == 200 else None
         if content != result or first.tail.count(b"%d" % self._id) != 1:
             raise RuntimeError(f"a wrong answer to {method}: {first.raw[:500]!r}")
-        self._front, _, self._behind = first.tail.partition(b"%d" % self._id)
+        self._front, _, self._behind = self.find_repeated(first).partition(b"%d" % self._id)
         self.length = len(first.raw)
         self.part = b""
         self.expected = b""
         self.begun = 0.0
 
+    def find_repeated(self, first: Answer) -> bytes:
+        """Return what each answer has like the first, except for its id."""
+        return first.tail
+
     @property
     def socket(self) -> socket.socket:
         return self._client.socket
+
+    def is_whole(self, data: bytes) -> bool:
+        """Return whether an answer has arrived."""
+        return len(data) >= self.length
+
+    def is_expected(self, data: bytes) -> bool:
+        return data.endswith(self.expected) and data.startswith(b"HTTP/1.1 200 ")
 
     def send(self) -> None:
         self._id += 1
@@ -259,14 +304,14 @@ def load(callers: Sequence[Caller], seconds: float) -> tuple[float, list[float]]
             for descriptor, _ in events:
                 caller = by_descriptor[descriptor]
                 data = caller.part + caller.socket.recv(CHUNK)
-                if len(data) < caller.length:
+                if not caller.is_whole(data):
                     if data == caller.part:
                         raise RuntimeError("the server hung up")
                     caller.part = data
                     continue
                 now = time.perf_counter()
                 caller.part = b""
-                if not (data.endswith(caller.expected) and data.startswith(b"HTTP/1.1 200 ")):
+                if not caller.is_expected(data):
                     raise RuntimeError(f"a wrong answer: {data[:1000]!r}")
                 taken.append(now - caller.begun)
                 if now < end:
