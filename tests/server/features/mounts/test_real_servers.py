@@ -1,20 +1,26 @@
 """Servers that nobody here wrote: what they list and return through a mount equals what they give alone, field by
 field, but for the names."""
 
+import http.server
 import json
 import re
+import subprocess
 import sys
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.clients.raw_client import STATELESS, Refusal, Server, eventually, served
-from tests.interop.node import node, package
+from tests.clients.raw_client import ROOT, STATELESS, Refusal, Server, eventually, served
+from tests.interop.node import FOLDER, node, package
 from tests.server.features.mounts.mounted import CAPABILITIES, answer, wait_listed, write_config
 
 FAST = Path(__file__).with_name("sdk_server.py")
+FASTMCP_SERVER = FOLDER / "frameworks" / "fastmcp_server.py"
+PYPI = ROOT / ".venv" / "frameworks" / "servers" / "bin" / "python"
 ORIGINAL, SERVER = "toolgate/original", "io.modelcontextprotocol/serverInfo"
 Calls = Sequence[tuple[str, dict[str, Any]]]
 
@@ -50,36 +56,119 @@ FILES: Calls = (
     ("list_allowed_directories", {}),
 )
 SDK: Calls = (("add", {"a": 1, "b": 2}), ("weather", {"city": "Oslo"}), ("fail", {}), ("add", {"a": "x"}))
-SERVERS: dict[str, tuple[str, Calls]] = {  # npm package, and what to call
-    "everything": ("server-everything", EVERYTHING),
-    "memory": ("server-memory", MEMORY),
-    "thinking": ("server-sequential-thinking", THINKING),
-    "files": ("server-filesystem", FILES),
-    "sdk": ("", SDK),
+FASTMCP: Calls = (*SDK, ("log", {"text": "é"}))
+TYPESCRIPT: Calls = (("add", {"a": 1, "b": 2.5}), ("link", {}), ("add", {"a": "x"}))
+GIT: Calls = (
+    ("git_status", {"repo_path": "{folder}"}),
+    ("git_log", {"repo_path": "{folder}", "max_count": 1}),
+    ("git_show", {"repo_path": "{folder}", "revision": "HEAD"}),
+    ("git_diff_unstaged", {"repo_path": "{folder}", "context_lines": 1}),
+    ("git_branch", {"repo_path": "{folder}", "branch_type": "local"}),
+    ("git_log", {"repo_path": "/"}),
+)
+TIME: Calls = (
+    ("get_current_time", {"timezone": "Asia/Kathmandu"}),
+    ("convert_time", {"source_timezone": "UTC", "time": "9:70", "target_timezone": "Asia/Tokyo"}),
+    ("get_current_time", {"timezone": "Nowhere"}),
+)
+FETCH: Calls = (
+    ("fetch", {"url": "{site}/page", "max_length": 40}),
+    ("fetch", {"url": "{site}/page", "raw": True}),
+    ("fetch", {"url": "{site}/none"}),
+    ("fetch", {}),
+)
+MODERN, LEGACY = (STATELESS, "modern"), ("2025-11-25", "legacy")
+
+
+@dataclass(frozen=True)
+class RealServer:
+    """A server: `command(folder)` returns what starts it. `era`: the revision that is spoken with it, and how it is
+    mounted."""
+
+    command: Callable[[Path], list[str]]
+    calls: Calls
+    era: tuple[str, str] = ("2025-11-25", "auto")
+
+
+def _npm(name: str) -> Callable[[Path], list[str]]:
+    return lambda folder: [node(), str(package(f"@modelcontextprotocol/server-{name}") / "dist/index.js")]
+
+
+def _typescript(major: str) -> Callable[[Path], list[str]]:
+    return lambda folder: [node(), str(FOLDER / "mounted_server.mjs"), major]
+
+
+def _pypi(*words: str) -> Callable[[Path], list[str]]:
+    return lambda folder: [str(PYPI), *words, *(["--repository", str(folder)] if words[-1] == "mcp_server_git" else [])]
+
+
+SERVERS = {
+    "everything": RealServer(_npm("everything"), EVERYTHING),
+    "memory": RealServer(_npm("memory"), MEMORY),
+    "thinking": RealServer(_npm("sequential-thinking"), THINKING),
+    "files": RealServer(lambda folder: [*_npm("filesystem")(folder), str(folder)], FILES),
+    "sdk": RealServer(lambda _: [sys.executable, str(FAST)], SDK, (STATELESS, "auto")),
+    "typescript 1": RealServer(_typescript("1"), TYPESCRIPT),
+    "typescript 2, legacy": RealServer(_typescript("2"), TYPESCRIPT, LEGACY),
+    "typescript 2, modern": RealServer(_typescript("2"), TYPESCRIPT, MODERN),
 }
+PYPI_SERVERS = {  # `make frameworks` installs them
+    "fastmcp, legacy": RealServer(_pypi(str(FASTMCP_SERVER)), FASTMCP, LEGACY),
+    "fastmcp, modern": RealServer(_pypi(str(FASTMCP_SERVER)), FASTMCP, MODERN),
+    "git": RealServer(_pypi("-m", "mcp_server_git"), GIT, (STATELESS, "auto")),
+    "time": RealServer(_pypi("-m", "mcp_server_time"), TIME, (STATELESS, "auto")),
+    "fetch": RealServer(_pypi("-m", "mcp_server_fetch", "--ignore-robots-txt"), FETCH, (STATELESS, "auto")),
+}
+SOAKED = [pytest.param(name, marks=pytest.mark.soak) for name in PYPI_SERVERS]
 
 
-def _find_command(name: str, folder: Path) -> list[str]:
-    npm = SERVERS[name][0]
-    if not npm:
-        return [sys.executable, str(FAST)]
-    words = [str(folder)] if name == "files" else []
-    return [node(), str(package(f"@modelcontextprotocol/{npm}") / "dist/index.js"), *words]
+def _make_repository(folder: Path) -> None:
+    """Make a repository with a commit and a change."""
+    who = ["-c", "user.name=Ada", "-c", "user.email=ada@example.com"]
+    (folder / "a.txt").write_text("one\n")
+    for words in (["init", "-q", "-b", "main"], ["add", "."], [*who, "commit", "-q", "-m", "the first"]):
+        subprocess.run(["git", *words], cwd=folder, check=True)
+    (folder / "a.txt").write_text("two\n")
 
 
-@pytest.fixture(params=list(SERVERS))
+class _Pages(http.server.BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        body = b"<title>Lamps</title><h1>Lamps</h1><p>Trim the wick at dusk, and wait for the ships.</p>"
+        self.send_response(200 if self.path == "/page" else 404)
+        self.send_header("Content-Type", "text/html")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *words: Any) -> None: ...
+
+
+@pytest.fixture
+def pages() -> Iterator[str]:
+    """Yield the address of a site with one page."""
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Pages) as listening:
+        threading.Thread(target=listening.serve_forever).start()
+        yield f"http://127.0.0.1:{listening.server_port}"
+        listening.shutdown()
+
+
+@pytest.fixture(params=[*SERVERS, *SOAKED])
 def pair(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     """Yield a real server alone, the same one mounted, and what to call."""
     folder = tmp_path / "folder"
     folder.mkdir()
-    calls = json.loads(json.dumps(SERVERS[request.param][1]).replace("{folder}", str(folder)))
-    command, *args = _find_command(request.param, folder)
+    real = {**SERVERS, **PYPI_SERVERS}[request.param]
+    if request.param == "git":
+        _make_repository(folder)
+    site = request.getfixturevalue("pages") if request.param == "fetch" else ""
+    calls = json.loads(json.dumps(real.calls).replace("{folder}", str(folder)).replace("{site}", site))
+    command, *args = real.command(folder)
+    revision, protocol = real.era
     env = {"MEMORY_FILE_PATH": str(tmp_path / "memory.jsonl")}
     table = (
-        f"[mounts.far]\ncommand = {json.dumps(command)}\nargs = {json.dumps(args)}\n"
+        f'[mounts.far]\ncommand = {json.dumps(command)}\nargs = {json.dumps(args)}\nprotocol = "{protocol}"\n'
         f"env = {{ MEMORY_FILE_PATH = {json.dumps(env['MEMORY_FILE_PATH'] + '.2')} }}\n"
     )
-    revision = STATELESS if request.param == "sdk" else "2025-11-25"  # the era that is spoken with it
     how: dict[str, Any] = {"capabilities": CAPABILITIES, "answer": answer, "revision": revision}
     for name in ("alone", "through"):
         (tmp_path / name).mkdir()
@@ -159,4 +248,4 @@ def _normal(result: Any) -> str:
         meta = {name: value for name, value in result["_meta"].items() if name != SERVER}
         result = {**result, "_meta": meta} if meta else {name: result[name] for name in result if name != "_meta"}
     text = json.dumps(result).replace(".jsonl.2", ".jsonl")
-    return re.sub(r"\d+:\d\d:\d\d [AP]M", "now", text)
+    return re.sub(r"\d+:\d\d:\d\d [AP]M|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d", "now", text)
