@@ -224,7 +224,7 @@ def test_lists_and_results_equal_what_the_server_gives_alone(pair: tuple[Server,
 
 
 def test_a_real_tool_that_runs_as_a_task_only_is_called_as_others(start: Callable[..., Server], tmp_path: Path) -> None:
-    command, *args = _find_command("everything", tmp_path)
+    command, *args = SERVERS["everything"].command(tmp_path)
     table = f"[mounts.far]\ncommand = {json.dumps(command)}\nargs = {json.dumps(args)}\n"
     server = start(*write_config(tmp_path, table), capabilities=CAPABILITIES, answer=answer)
     wait_listed(server)
