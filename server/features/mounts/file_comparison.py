@@ -45,7 +45,7 @@ class FileComparison:
     async def run(self) -> None:
         """Compare again and again, until cancelled."""
         while True:
-            with contextlib.suppress(BusUnreachableError):  # nothing is known then, and nothing is said
+            with contextlib.suppress(BusUnreachableError, msgspec.MsgspecError):  # of another version, say
                 await self.compare()
             await asyncio.sleep(EVERY)
 

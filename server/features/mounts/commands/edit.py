@@ -12,7 +12,7 @@ from toolgate.server.config.load import Config
 from toolgate.server.features.mounts.config.editing import MountsFile, open_mounts_file
 from toolgate.server.features.mounts.config.mount_config import MountConfig
 from toolgate.server.features.mounts.config.table import read_mount
-from toolgate.server.features.mounts.install.installation import find_installed, install_program, remove_program
+from toolgate.server.features.mounts.install.installation import StagedProgram, remove_program, stage_program
 from toolgate.server.features.mounts.install.installer import InstallError
 from toolgate.server.features.mounts.install.package_command import read_package_command
 from toolgate.server.protocol.errors import UsageError
@@ -50,28 +50,37 @@ def add_mount(
     }
     rows = {key: value for key, value in rows.items() if value}
     notes = check_rows("mount add", name, rows, config.environment)
+    staged: list[StagedProgram] = []
 
     def add(file: MountsFile) -> str:
         if name in file.mounts and not replace:
             raise UsageError(f"mount add: {file.file} already has a mount {name}: --replace replaces it")
-        remove_program(config.state, name)
         if not no_install:
-            install_for(config, name, commands)
+            staged.extend(filter(None, [install_for(config, name, commands)]))
         file.set_mount(name, rows)
         return f"Added {name} to {file.file}"
 
-    return edit_file(config, "mount add", add, notes)
+    def take_place() -> None:
+        if not staged:
+            remove_program(config.state, name)
+        for program in staged:
+            program.take_place()
+
+    try:
+        return edit_file(config, "mount add", add, notes, after=take_place)
+    except BaseException:
+        for program in staged:
+            program.give_up()
+        raise
 
 
-def install_for(config: Config, name: str, words: Sequence[str]) -> None:
-    """Install the package that the words of a command name, if they name one and it is not there yet. Raises
-    InstallError."""
+def install_for(config: Config, name: str, words: Sequence[str]) -> StagedProgram | None:
+    """Install the package that the words of a command name, if they name one. Raises InstallError."""
     package = read_package_command(words[0], words[1:]) if words else None
-    if package is None or find_installed(config.state, name, package) is not None:
-        return
-    if shutil.which(words[0], path=config.environment.get("PATH")):
+    if package is not None and shutil.which(words[0], path=config.environment.get("PATH")):
         print(f"Installing {' '.join(package.packages)} for {name}", file=sys.stderr)
-        install_program(config.state, name, package, config.environment)
+        return stage_program(config.state, name, package, config.own_environment)
+    return None
 
 
 def remove_mount(config: Config, *, name: str) -> int:
@@ -84,24 +93,30 @@ def remove_mount(config: Config, *, name: str) -> int:
             known = near or (f"; mounts are {listed}" if listed else "")
             raise UsageError(f"mount remove: {file.file} has no mount {name!r}{known}")
         file.remove_mount(name)
-        remove_program(config.state, name)
         return f"Removed {escape_unprintable(name)} from {file.file}"
 
-    return edit_file(config, "mount remove", remove)
+    return edit_file(config, "mount remove", remove, after=lambda: remove_program(config.state, name))
 
 
 def edit_file(
-    config: Config, command: str, work: Callable[[MountsFile], str], notes: Iterable[str] = (), *, is_dry: bool = False
+    config: Config,
+    command: str,
+    work: Callable[[MountsFile], str],
+    notes: Iterable[str] = (),
+    *,
+    is_dry: bool = False,
+    after: Callable[[], None] = lambda: None,
 ) -> int:
     """Have the config file changed, print what `work` says and the notes, and return the exit code. A dry run writes
-    nothing."""
+    nothing. `after` is called once the file is written."""
     try:
         file = open_mounts_file(config.config_path)
         done = work(file)
         if not is_dry:
             file.save()
+            after()
     except (ConfigFileError, InstallError) as error:
-        print(f"toolgate: {command}: {error}", file=sys.stderr)
+        print(f"toolgate: {command}: {escape_unprintable(str(error))}", file=sys.stderr)
         return 1
     print(done)
     for note in notes:

@@ -1,5 +1,6 @@
 """Print what has happened to a mount in the running servers of the state (`toolgate mount logs`)."""
 
+import sys
 from collections.abc import Mapping
 from datetime import datetime
 
@@ -12,6 +13,7 @@ from toolgate.server.config.load import Config
 from toolgate.server.features.mounts.commands.wishes import make_wish
 from toolgate.server.features.mounts.control import MountControl
 from toolgate.server.features.mounts.mount.mount_standing import MountRecord
+from toolgate.tools.api.text.json_text import JsonError
 
 
 def print_logs(config: Config, *, name: str, json: bool = False) -> int:
@@ -19,7 +21,11 @@ def print_logs(config: Config, *, name: str, json: bool = False) -> int:
     `json` one line for each server. Returns 1 if no server answers."""
     control = MountControl(config.state)
     pids = make_wish(control, "logs", name)
-    records = [control.read_answer(pid, name) for pid in pids]
+    try:
+        records = [control.read_answer(pid, name) for pid in pids]
+    except (OSError, JsonError) as error:  # the mount, or the server, has just ended
+        print(f"toolgate: mount logs: the answer can't be read: {error}", file=sys.stderr)
+        return 1
     if json:
         for record in records:
             print_json_line(msgspec.to_builtins(record))

@@ -9,7 +9,9 @@ from toolgate.server.features.mounts.commands.edit import install_for
 from toolgate.server.features.mounts.commands.trial import MountTrial, describe_trial, try_mounts
 from toolgate.server.features.mounts.config.mount_config import MountConfig
 from toolgate.server.features.mounts.config.table import read_own_mounts
+from toolgate.server.features.mounts.install.installation import find_installed
 from toolgate.server.features.mounts.install.installer import InstallError
+from toolgate.server.features.mounts.install.package_command import read_package_command
 from toolgate.server.protocol.errors import UsageError
 
 MAX_SHOWN = 100  # tools that are named
@@ -40,11 +42,20 @@ def test_mount(config: Config, *, name: str, json: bool = False) -> int:
 def _try(config: Config, mount: MountConfig) -> MountTrial:
     """Return how a mount does, whose package is installed first where it was not."""
     try:
-        install_for(config, mount.name, [mount.command, *mount.args])
+        _install_missing(config, mount)
     except InstallError as error:
         return MountTrial(mount.name, 0.0, code="NOT_STARTED", error=str(error))
     (trial,) = asyncio.run(try_mounts(config, [mount]))
     return trial
+
+
+def _install_missing(config: Config, mount: MountConfig) -> None:
+    """Install the package of a command that was written by hand. Raises InstallError."""
+    package = read_package_command(mount.command, mount.args)
+    if package is not None and find_installed(config.state, mount.name, package) is None:
+        staged = install_for(config, mount.name, [mount.command, *mount.args])
+        if staged is not None:
+            staged.take_place()
 
 
 def _print_trial(trial: MountTrial) -> None:

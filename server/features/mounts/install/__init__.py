@@ -11,5 +11,5 @@
 Only commands of the machine install; a server starts what is there. The folders are readable for all users of the
 machine, since the sandboxes of people show them.
 
-Enter at `installation.install_program` and `installation.find_argv`.
+Enter at `installation.stage_program` and `installation.find_argv`.
 """

@@ -2,12 +2,14 @@
 
 import contextlib
 import hashlib
+import os
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
+from toolgate.server.features.mounts.config.table import NAME
 from toolgate.server.features.mounts.install import npm, uv
 from toolgate.server.features.mounts.install.installer import InstallError
 from toolgate.server.features.mounts.install.package_command import PackageCommand, read_package_command
@@ -28,38 +30,54 @@ class InstalledProgram(msgspec.Struct, frozen=True):
 
 
 def place_of(state: Path, name: str) -> Path:
-    """Return the folder of what is installed for a mount."""
+    """Return the folder of what is installed for a mount. Raises ValueError for a name that no mount can have."""
+    if not NAME.fullmatch(name):
+        raise ValueError(f"{name!r} is no name of a mount")
     return state / FOLDER / name
 
 
-def install_program(
-    state: Path, name: str, command: PackageCommand, environment: Mapping[str, str]
-) -> InstalledProgram:
-    """Install the program, in the place of what was installed before, with this environment. Blocks for as long as
-    packages need to come. Raises InstallError."""
+class StagedProgram(msgspec.Struct, frozen=True):
+    """A program that was installed beside what a mount has. It takes its place, or is given up."""
+
+    place: Path
+    folder: Path
+    installed: InstalledProgram
+
+    def take_place(self) -> None:
+        """Have it started from now on, and remove what was installed before. Raises InstallError."""
+        part = self.place / f"{RECORD}.part"
+        try:
+            part.write_bytes(msgspec.json.encode(self.installed))
+            part.replace(self.place / RECORD)
+        except OSError as error:
+            self.give_up()
+            raise InstallError(str(error)) from None
+        for other in self.place.iterdir():
+            if other.is_dir() and other != self.folder:
+                shutil.rmtree(other, ignore_errors=True)
+
+    def give_up(self) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def stage_program(state: Path, name: str, command: PackageCommand, environment: Mapping[str, str]) -> StagedProgram:
+    """Install the program with this environment. Blocks for as long as packages need to come. Raises InstallError."""
     place = place_of(state, name)
-    folder = place / hashlib.sha256("\0".join(command.key).encode()).hexdigest()[:12]
+    digest = hashlib.sha256("\0".join(command.key).encode()).hexdigest()[:12]
+    folder = place / f"{digest}-{os.urandom(4).hex()}"
     try:
         _make_folders(state, place)
-        shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(mode=0o755)
         folder.chmod(0o755)
         argv = (npm if command.tool == "npx" else uv).install(command, folder, environment)
         shown = () if command.tool == "npx" else tuple(uv.list_interpreters(folder))
-        installed = InstalledProgram(command.key, tuple(argv), (str(folder), *shown))
-        part = place / f"{RECORD}.part"
-        part.write_bytes(msgspec.json.encode(installed))
-        part.replace(place / RECORD)
     except OSError as error:
         shutil.rmtree(folder, ignore_errors=True)
         raise InstallError(str(error)) from None
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
-    for other in place.iterdir():
-        if other.is_dir() and other != folder:
-            shutil.rmtree(other, ignore_errors=True)
-    return installed
+    return StagedProgram(place, folder, InstalledProgram(command.key, tuple(argv), (str(folder), *shown)))
 
 
 def find_installed(state: Path, name: str, command: PackageCommand) -> InstalledProgram | None:
@@ -82,8 +100,9 @@ def find_argv(state: Path, name: str, words: Sequence[str]) -> tuple[list[str], 
 
 
 def remove_program(state: Path, name: str) -> None:
-    """Remove what is installed for a mount. Blocks."""
-    shutil.rmtree(place_of(state, name), ignore_errors=True)
+    """Remove what is installed for a mount; one with a name that none can have has nothing. Blocks."""
+    if NAME.fullmatch(name):
+        shutil.rmtree(place_of(state, name), ignore_errors=True)
 
 
 def _make_folders(state: Path, place: Path) -> None:

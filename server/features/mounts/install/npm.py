@@ -22,7 +22,7 @@ def install(command: PackageCommand, folder: Path, environment: Mapping[str, str
     node = shutil.which("node", path=environment.get("PATH"))
     if node is None:
         raise InstallError("node is not installed")
-    return [str(Path(node).resolve()), str(script)]
+    return [str(Path(node).absolute()), str(script)]
 
 
 def _find_script(command: PackageCommand, folder: Path) -> Path:
@@ -68,4 +68,8 @@ def _runs_in_node(script: Path) -> bool:
             first = opened.readline(200)
     except OSError as error:
         raise InstallError(f"the program can't be read: {error}") from None
-    return b"node" in first if first.startswith(b"#!") else script.suffix in (".js", ".mjs", ".cjs")
+    if not first.startswith(b"#!"):
+        return script.suffix in (".js", ".mjs", ".cjs")
+    words = first[2:].decode(errors="replace").split()
+    names = [word.rpartition("/")[2] for word in words]
+    return names in (["node"], ["env", "node"])  # with flags, or another program, it is started as it says

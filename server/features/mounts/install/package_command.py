@@ -47,6 +47,8 @@ def _read_npx(args: Sequence[str]) -> PackageCommand | None:
         return None
     given, (word, *rest) = read
     packages = given.get("package", [])
+    if any(each.startswith((".", "~")) for each in packages or [word]):
+        return None  # a path from where the command is typed
     if not packages:
         return PackageCommand("npx", (word,), "", "", tuple(rest))
     return PackageCommand("npx", tuple(packages), word, "", tuple(rest))

@@ -18,11 +18,12 @@ class MountCallLimits:
         self._running: Counter[str] = Counter()
 
     @contextlib.contextmanager
-    def count(self, principal: str) -> Generator[None]:
-        """Count a call as long as it is under way. Raises MountError."""
+    def count(self, principal: str, *, is_new: bool = True) -> Generator[None]:
+        """Count a call as long as it is under way; one that comes back with an answer is no new one. Raises
+        MountError."""
         if self._most and self._running[principal] >= self._most:
             raise MountError("LIMITED", f"more than {self._most} at once: wait for one of your calls")
-        if self._rate is not None and (why := self._rate.count(principal)) is not None:
+        if is_new and self._rate is not None and (why := self._rate.count(principal)) is not None:
             raise MountError("LIMITED", why)
         self._running[principal] += 1
         try:

@@ -64,7 +64,7 @@ async def start_request(session: UpstreamSession, sent: ForwardedParams, context
 
 async def start_task(session: UpstreamSession, sent: ForwardedParams, context: Context) -> ForwardedRequest:
     """Have a call run as a task, and ask for its result. Raises MountError, UpstreamRefusedError."""
-    creation, flight = Flight(session.can_ask), Flight(session.can_ask)
+    creation, flight = Flight(), Flight(session.can_ask)  # what is asked meanwhile is for the second
     wanted = replace(sent, params={**sent.params, "task": {"ttl": int(TASK_TIMEOUT * 1_000)}})
     await session.forward(wanted, creation, with_progress=context.wants_progress)
     session.peer.set_successor(creation, flight)
@@ -81,8 +81,11 @@ async def start_task(session: UpstreamSession, sent: ForwardedParams, context: C
 
 async def _cancel_created(session: UpstreamSession, creation: Flight) -> None:
     """End the task that a request may still make: a cancelled request makes it all the same."""
-    if not creation.is_over or not creation.events.empty():
-        await _cancel_task(session, await _wait_id(creation))
+    try:
+        if not creation.is_over or not creation.events.empty():
+            await _cancel_task(session, await _wait_id(creation))
+    finally:
+        session.peer.cancel(creation, "no longer needed")
 
 
 async def _cancel_task(session: UpstreamSession, id: str) -> None:

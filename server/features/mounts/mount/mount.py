@@ -5,8 +5,9 @@ import contextlib
 import logging
 import math
 import time
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from typing import Any, Protocol
+from weakref import WeakValueDictionary
 
 from toolgate.server.features.mounts.config.mount_config import MountConfig
 from toolgate.server.features.mounts.mount.lists import ListStore, MountLists, fetch_lists
@@ -15,7 +16,13 @@ from toolgate.server.features.mounts.mount.pace import LONG, SHORT, ChangePace
 from toolgate.server.features.mounts.mount.pool import SessionKey, SessionPool
 from toolgate.server.features.mounts.mount.profile import ClientProfile
 from toolgate.server.features.mounts.mount.watching import ResourceWatches
-from toolgate.server.features.mounts.upstream.errors import MountError, UpstreamFault, UpstreamRefusedError
+from toolgate.server.features.mounts.upstream.errors import (
+    MountError,
+    UpstreamFault,
+    UpstreamRefusedError,
+    hide_secrets,
+)
+from toolgate.server.features.mounts.upstream.http_client import list_secrets
 from toolgate.server.features.mounts.upstream.session import UpstreamSession
 
 MAX_REFRESHES = 32  # at once
@@ -59,6 +66,7 @@ class Mount:
         self.store = store
         status = "known" if store.all else "configured"
         self.standing = MountStanding(config.name, status, on_state, on_turn)
+        self._secrets = [*config.env.values(), *list_secrets(config.url, config.headers)]
         self._opener = opener
         self._on_change = on_change
         self._pool = SessionPool(self._open)
@@ -66,8 +74,10 @@ class Mount:
         self._pace = ChangePace()
         self._changed: dict[ClientProfile, float] = {}  # whose lists have to be fetched again, and after which seconds
         self._refreshes: dict[ClientProfile, asyncio.Task[None]] = {}
+        self._askers: dict[ClientProfile, SessionKey] = {}  # who asked last for the lists that are being fetched
+        self._asked = asyncio.Event()
         self.watches = ResourceWatches(lambda key: self.get_session(self._pool.find_latest(key)))
-        self._turn = asyncio.Lock()  # where calls come one at a time
+        self._turns: WeakValueDictionary[SessionKey, asyncio.Lock] = WeakValueDictionary()  # one call at a time
 
     @property
     def name(self) -> str:
@@ -103,8 +113,12 @@ class Mount:
         running = self._refreshes.get(key.profile)
         if running is None and len(self._refreshes) >= MAX_REFRESHES:  # the mount is away: others wait for it already
             return next(iter(self._refreshes.values()))
+        if self._askers.get(key.profile) != key:  # whoever can open it: another may not be able to
+            self._askers[key.profile] = key
+            self._asked.set()
         if running is None or running.done():
-            running = self._refreshes[key.profile] = asyncio.get_running_loop().create_task(self._refresh(key, after))
+            work = self._refresh(key.profile, after)
+            running = self._refreshes[key.profile] = asyncio.get_running_loop().create_task(work)
             running.add_done_callback(lambda task: None if task.cancelled() else task.exception() and None)
         return running
 
@@ -116,16 +130,27 @@ class Mount:
         return await self._pool.get(key)
 
     def end_principal(self, principal: str) -> None:
-        """End the conversations of a principal."""
+        """End the conversations of a principal, and what is done for it alone."""
+        for profile in [profile for profile, key in self._askers.items() if key.principal == principal]:
+            del self._askers[profile]
+            if (task := self._refreshes.pop(profile, None)) is not None:
+                task.cancel()
         self._pool.end(lambda key: key.principal == principal)
 
     def end_session(self, session: str) -> None:
         """End the conversations that belong to a session of ours alone."""
         self._pool.end(lambda key: bool(session) and key.session == session)
 
-    def take_turn(self) -> "contextlib.AbstractAsyncContextManager[object]":
-        """Return a context for one call: where its questions are to be of one call, they come one at a time."""
-        return self._turn if self.config.asks_one else contextlib.nullcontext()
+    @contextlib.asynccontextmanager
+    async def take_turn(self, key: SessionKey) -> AsyncGenerator[None]:
+        """Enter for one call: where questions are to be of one call, those of a conversation come one at a time."""
+        if not self.config.asks_one:
+            yield
+            return
+        lock = self._turns.get(key) or asyncio.Lock()
+        self._turns[key] = lock
+        async with lock:
+            yield
 
     async def close(self) -> None:
         for task in self._refreshes.values():
@@ -150,18 +175,19 @@ class Mount:
         try:
             session = await self._opener.open(key, note)
         except MountError as error:
-            self.standing.note_failure(key.principal, error.fault)
-            raise
+            fault = UpstreamFault(error.code, hide_secrets(error.sentence, self._secrets))
+            self.standing.note_failure(key.principal, fault)
+            raise fault.create_error() from None
         self.standing.note_open(key.principal)
         opened = time.monotonic()
-        session.peer.on_failure = lambda fault: self._note_end(key, fault, opened)
+        session.peer.on_failure = lambda fault: self._note_end(key, session, fault, opened)
         session.follow_lists()
         if key.profile not in self._fresh:
             self.refresh(key)
         return session
 
-    def _note_end(self, key: SessionKey, fault: UpstreamFault, opened: float) -> None:
-        if fault.code != "SESSION_EXPIRED":  # the mounted server may end a session when it likes
+    def _note_end(self, key: SessionKey, session: UpstreamSession, fault: UpstreamFault, opened: float) -> None:
+        if not session.peer.has_expired:
             self.standing.note_end(key.principal, fault, time.monotonic() - opened)
 
     def _note_fresh(self, profile: ClientProfile, lists: MountLists) -> None:
@@ -176,30 +202,41 @@ class Mount:
         try:
             return await fetch_lists(session)
         except UpstreamRefusedError as error:
-            raise MountError("LIST_FAILED", f"it refused to list what it has: {error}") from None
+            told = hide_secrets(str(error), self._secrets)
+            raise MountError("LIST_FAILED", f"it refused to list what it has: {told}") from None
 
-    async def _refresh(self, key: SessionKey, after: float) -> None:
+    async def _refresh(self, profile: ClientProfile, after: float) -> None:
         if after:
             await asyncio.sleep(after)
-        await self._fetch_and_keep(key)
-        while key.profile in self._changed:  # they have changed meanwhile
-            await asyncio.sleep(self._changed[key.profile])
-            await self._fetch_and_keep(key)
-        self._refreshes.pop(key.profile, None)
+        await self._fetch_and_keep(profile)
+        while profile in self._changed:  # they have changed meanwhile
+            await asyncio.sleep(self._changed[profile])
+            await self._fetch_and_keep(profile)
+        self._refreshes.pop(profile, None)
+        self._askers.pop(profile, None)
 
-    async def _fetch_and_keep(self, key: SessionKey) -> None:
-        """Take the lists, as soon as they can be fetched."""
+    async def _fetch_and_keep(self, profile: ClientProfile) -> None:
+        """Take the lists, as soon as they can be fetched for one of those who ask."""
         lists = None
         while lists is None:
-            self._changed.pop(key.profile, None)
+            self._changed.pop(profile, None)
+            key = self._askers[profile]
             try:
                 lists = await self._fetch(key)
             except MountError as error:
                 if error.code == "LIST_FAILED":  # others were noted as they came
                     self.standing.note_failure(key.principal, error.fault)
-                await asyncio.sleep(max(self.standing.seconds_left(key.principal), SHORT))
+                await self._wait_for_another(key, self.standing.seconds_left(key.principal))
         self.standing.note_success(key.principal)
-        self._note_fresh(key.profile, lists)
-        if self.store.put(key.profile, lists):
+        self._note_fresh(profile, lists)
+        if self.store.put(profile, lists):
+            self._on_change()  # before anybody may be shown them
             await asyncio.to_thread(self.store.save)
-            self._on_change()
+
+    async def _wait_for_another(self, key: SessionKey, seconds: float) -> None:
+        """Wait so long, or until somebody else asks for the same lists."""
+        self._asked.clear()
+        if self._askers.get(key.profile) == key:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(max(seconds, SHORT)):
+                    await self._asked.wait()

@@ -56,6 +56,7 @@ class ParkedReply(msgspec.Struct, frozen=True):
     method: str = ""
     params: dict[str, Any] = {}
     number: int = 0
+    seconds: float = 60.0  # that the call may take without a sign of life, once it is answered
 
 
 class ParkedOffice:
@@ -76,13 +77,14 @@ class ParkedOffice:
         parked, timeout = found
         if isinstance(mail.answer, msgspec.UnsetType) and not mail.refusal:
             request = parked.look_at(mail.id, mail.principal)
-            return _describe_question(request) if request is not None else ParkedReply(fault=EXPIRED)
+            return _describe_question(request, timeout) if request is not None else ParkedReply(fault=EXPIRED)
         request = parked.take(mail.id, mail.principal)
         if request is None:
             return ParkedReply(fault=EXPIRED)
         try:
             return await self._go_on(request, mail, request.timeout or timeout, parked)
         except MountError as error:
+            request.cancel("no longer needed")
             return ParkedReply(fault=error.fault)
 
     async def _go_on(
@@ -112,7 +114,7 @@ class ParkedOffice:
         request.question = event
         request.asked += 1
         parked.park(mail.id, request)
-        return _describe_question(request)
+        return _describe_question(request, seconds)
 
 
 async def _wait_event(request: ForwardedRequest, seconds: float) -> Any:
@@ -124,19 +126,19 @@ async def _wait_event(request: ForwardedRequest, seconds: float) -> Any:
             return event
 
 
-def _describe_question(request: ForwardedRequest) -> ParkedReply:
+def _describe_question(request: ForwardedRequest, timeout: float) -> ParkedReply:
     question = request.question
     assert question is not None
-    return ParkedReply(method=question.method, params=question.params, number=request.asked)
+    seconds = request.timeout or timeout
+    return ParkedReply(method=question.method, params=question.params, number=request.asked, seconds=seconds)
 
 
 class ElsewhereParked:
     """Goes on with calls of one mount that wait at other replicas."""
 
-    def __init__(self, bus: Bus, mount: str, timeout: float) -> None:
+    def __init__(self, bus: Bus, mount: str) -> None:
         self._bus = bus
         self._mount = mount
-        self._timeout = timeout
 
     async def carry_on(self, id: str, context: Context) -> Result | None:
         """Return the result of a call, or None if none waits there. Raises MountError, UpstreamRefusedError, and what
@@ -150,7 +152,7 @@ class ElsewhereParked:
             return None
         while reply.method:
             mail = await self._have_answered(id, reply, context)
-            reply = await self._send(place.replica, mail, self._timeout + MARGIN, UndeliveredError)
+            reply = await self._send(place.replica, mail, reply.seconds + MARGIN, UndeliveredError)
         if reply.error is not None:
             raise reply.error.create_error()
         if reply.fault is not None:

@@ -78,7 +78,13 @@ class SessionPool:
                 self._end(self._held.pop(key))
             held = self._start(key)
         held.used = time.monotonic()
-        return await asyncio.shield(held.opening)
+        try:
+            return await asyncio.shield(held.opening)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if held.opening.cancelled() and task is not None and not task.cancelling():  # we were not
+                raise MountError("CONNECT_FAILED", "its conversations were ended while one began") from None
+            raise
 
     def end(self, is_over: Callable[[SessionKey], bool]) -> None:
         """End the conversations whose keys are over."""

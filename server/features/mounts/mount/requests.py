@@ -56,7 +56,7 @@ class RequestForwarder:
         self._per = per
         self._limits = MountCallLimits(mount.config.limits)
         self.parked = ParkedRequests("" if bus is None else bus.replica.name)
-        self._elsewhere = None if bus is None else ElsewhereParked(bus, mount.name, mount.config.timeout)
+        self._elsewhere = None if bus is None else ElsewhereParked(bus, mount.name)
 
     async def forward(
         self,
@@ -74,10 +74,11 @@ class RequestForwarder:
         meta = strip_meta(caller.meta)
         asked = {**params, "_meta": meta} if meta else params
         sent = ForwardedParams(method, asked, headers, caller.log_level, as_task)
+        id, is_new = await self._name_call(context)
         try:
-            with self._limits.count(context.principal):
-                async with self._mount.take_turn():
-                    return _finish(await self._carry(sent, context, is_repeatable), context)
+            with self._limits.count(context.principal, is_new=is_new):
+                async with self._mount.take_turn(self._find_key(context)):
+                    return _finish(await self._carry(id, is_new, sent, context, is_repeatable), context)
         except UpstreamRefusedError as error:
             raise _create_rpc_error(error.refusal) from None
 
@@ -85,11 +86,12 @@ class RequestForwarder:
         """Yield at each change of a resource."""
         return self._mount.watches.watch(self._find_key(context), uri)
 
-    async def _carry(self, sent: ForwardedParams, context: Context, is_repeatable: bool) -> Result:
-        id, is_new = await self._name_call(context)
+    async def _carry(
+        self, id: str, is_new: bool, sent: ForwardedParams, context: Context, is_repeatable: bool
+    ) -> Result:
         parked = None if is_new else self.parked.take(id, context.principal)
         if parked is not None:
-            return await self._follow_or_park(parked, context, id)
+            return await self._go_on(parked, context, id)
         if not is_new and self._elsewhere is not None:
             result = await self._elsewhere.carry_on(id, context)
             if result is not None:
@@ -104,6 +106,15 @@ class RequestForwarder:
             return await self._follow_or_park(await request, context, id)
 
         return await self._repeat(self._find_key(context), send, is_repeatable)
+
+    async def _go_on(self, parked: ForwardedRequest, context: Context, id: str) -> Result:
+        """Return the result of a call that has waited for its client."""
+        try:
+            return await self._follow_or_park(parked, context, id)
+        except MountError as error:
+            if error.code in BROKEN:
+                raise MountError("MAY_HAVE_RUN", f"{error.sentence}; the call may have run") from None
+            raise
 
     async def _name_call(self, context: Context) -> tuple[str, bool]:
         """Return a name that the client's later tries of this call have, too, and whether this is the first."""
@@ -261,7 +272,8 @@ async def _pass_on(notice: MountNotice, context: Context) -> None:
         progress, total, message = params.get("progress"), params.get("total"), params.get("message")
         if isinstance(progress, (int, float)):
             known = total if isinstance(total, (int, float)) else None
-            await context.progress(progress, known, message if isinstance(message, str) else None)
+            with contextlib.suppress(OverflowError, ValueError):  # a number that is none
+                await context.progress(progress, known, message if isinstance(message, str) else None)
         return
     with contextlib.suppress(ValueError):  # a level that is none
         logger = params.get("logger")

@@ -69,7 +69,7 @@ class PartMaker:
                 continue
             try:
                 part = create(item)
-            except (TypeError, ValueError) as error:
+            except (TypeError, ValueError, RecursionError) as error:
                 self._leave_out(original, f"can't be shown: {error}")
             else:
                 yield part

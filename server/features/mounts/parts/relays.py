@@ -7,6 +7,7 @@ from typing import Any
 from toolgate.server.features.mounts.mount.requests import RequestForwarder
 from toolgate.server.features.mounts.parts.rewriting import UriRewriter
 from toolgate.server.features.mounts.upstream.envelope import repeat_arguments
+from toolgate.server.features.mounts.upstream.errors import MountError
 from toolgate.tools.api.context.context import Context
 from toolgate.tools.api.schema.schema import UnusableSchemaError, find_mirrored_headers
 
@@ -47,7 +48,10 @@ class MountedRelay:
             as_task=self._is_task,
             headers=headers,
         )
-        return self._rewriter.rewrite_result(result)
+        try:
+            return self._rewriter.rewrite_result(result)
+        except RecursionError:
+            raise MountError("BAD_MESSAGE", "its result is nested too deeply") from None
 
     def watch(self, uri: str, context: Context) -> AsyncIterator[object] | None:
         """Return None: only resources can be followed."""

@@ -42,7 +42,9 @@ class UriRewriter:
         return f"ui://{rest}" if original.startswith("ui://") else rest
 
     def rewrite_item(self, item: Mapping[str, Any]) -> dict[str, Any]:
-        """Return an item of a list with its URIs as they are served."""
+        """Return an item of a list with its URIs as they are served. Raises RecursionError for one that is too deep."""
+        if not self.is_needed:
+            return {**item}
         return {**item, **{key: self._rewrite(key, item[key]) for key in ("_meta", *KEYS) if key in item}}
 
     def rewrite_result(self, result: dict[str, Any]) -> dict[str, Any]:

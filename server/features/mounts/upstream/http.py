@@ -20,9 +20,10 @@ from toolgate.server.features.mounts.upstream.peer import Flight, UpstreamPeer
 RESUMES = 5  # times in a row that a stream is taken up again without an event between
 RESUME_AFTER = 1.0  # seconds, if the server names no time
 MAX_RETRY = 30.0  # seconds that a server may have us wait
+MIN_RETRY = 0.1
 LISTEN_AFTER = 5.0  # seconds before the stream of unasked messages is opened again
 END_WITHIN = 2.0  # seconds for the end of the session
-GONE = frozenset((-32000, -32001, -32600))  # codes that servers use for a session that they don't know
+GONE = frozenset((-32000, -32001, -32600))  # codes of a 400 by which servers say that they don't know a session
 EXPIRED = "it does not know this session any more"
 
 
@@ -82,11 +83,13 @@ class HttpWire:
         finally:
             self._peer.fail(fault, flight)
             if fault.code == "SESSION_EXPIRED":  # this request did not run, and others may have
+                self._peer.has_expired = True
                 self._peer.fail(UpstreamFault("CONNECTION_LOST", fault.sentence))
 
     async def _post(self, message: bytes, flight: Flight | None, headers: Mapping[str, str]) -> None:
         sent = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
-        async with self._client.open("POST", self._headers({**sent, **headers}), message) as response:
+        is_call = flight is None or flight.is_call
+        async with self._client.open("POST", self._headers({**sent, **headers}), message, is_call=is_call) as response:
             if response.status >= 300:
                 await self._take_refusal(response, flight)
                 return
@@ -111,15 +114,16 @@ class HttpWire:
         """Take a response whose status is no success. Raises MountError, unless an error answers the request."""
         body = await response.read(MAX_MESSAGE)
         code, told = _read_error(response, body)
-        is_lost = (
-            response.status == 404 or code in GONE or (response.status in (400, 503) and "session" in told.lower())
+        speaks_of_it = any(word in told.lower() for word in ("session", "initializ"))
+        is_lost = response.status == 404 or (
+            response.status in (400, 503) and speaks_of_it and (code is None or code in GONE)
         )
         if self._session and is_lost:
             raise MountError("SESSION_EXPIRED", EXPIRED)
         if response.status == 401:
             raise MountError("SIGN_IN_REQUIRED", "it wants a sign-in: give its mount an Authorization header")
         if 300 <= response.status < 400:
-            place = response.headers.get("location", "nowhere")[:MAX_SHOWN]
+            place = response.hide(response.headers.get("location", "nowhere"))[:MAX_SHOWN]
             raise MountError("REDIRECTED", f"it redirects to {place}: write that URL if you trust it")
         if flight is not None and code is not None:
             self._peer.receive(body, flight)
@@ -133,7 +137,7 @@ class HttpWire:
         if flight is not None and flight.is_over:
             await response.drain()
         while flight is not None and not flight.is_over and last and resumes < RESUMES:
-            await asyncio.sleep(pause)
+            await asyncio.sleep(max(pause, MIN_RETRY))
             before = last
             headers = self._headers({"Accept": "text/event-stream", "Last-Event-ID": last})
             try:

@@ -5,7 +5,7 @@ import contextlib
 import re
 from collections.abc import AsyncGenerator, Collection, Mapping
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 from toolgate.server.features.mounts.upstream.errors import MountError, hide_secrets
 
@@ -60,6 +60,10 @@ class HttpAnswer:
                 async for _ in self.body:
                     pass
 
+    def hide(self, text: str) -> str:
+        """Return what the server said without the operator's secrets."""
+        return hide_secrets(text, self._secrets)
+
     def describe(self, body: bytes) -> str:
         """Return what the body is, in words, without the operator's headers."""
         if "html" in self._kind:
@@ -82,7 +86,7 @@ class HttpClient:
         self._host = parts.hostname or ""
         self._port = parts.port or PORTS[parts.scheme]
         self._target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-        self._secrets = [word for value in headers.values() for word in (value, *value.split())]
+        self._secrets = list_secrets(url, headers)
         self._headers = {"Host": parts.netloc.rpartition("@")[2], "User-Agent": "toolgate", **headers}
         self._tls = _load_tls_context() if parts.scheme == "https" else None
         self._idle: list[tuple[UpstreamConnection, float]] = []  # and since when, the last ones last
@@ -90,10 +94,13 @@ class HttpClient:
         self._streams = asyncio.Semaphore(MAX_STREAMS)
 
     @contextlib.asynccontextmanager
-    async def open(self, method: str, headers: Mapping[str, str], body: bytes) -> AsyncGenerator[HttpAnswer, None]:
-        """Yield the response to one request. Raises MountError: CONNECT_FAILED if the request was not sent."""
+    async def open(
+        self, method: str, headers: Mapping[str, str], body: bytes, *, is_call: bool = True
+    ) -> AsyncGenerator[HttpAnswer, None]:
+        """Yield the response to one request; one that is no call may take as long as its conversation. Raises
+        MountError: CONNECT_FAILED if the request was not sent."""
         sent = {**self._headers, **headers, **({"Content-Length": str(len(body))} if body else {})}
-        room = self._streams if method == "GET" else self._requests
+        room = self._requests if is_call and method != "GET" else self._streams
         await _enter(room)
         try:
             connection = await self._take_connection()
@@ -115,7 +122,7 @@ class HttpClient:
         """Return a connection that is open and idle, or a new one. Raises MountError."""
         while self._idle:
             connection, since = self._idle.pop()
-            if connection.is_idle and since + IDLE > asyncio.get_running_loop().time():
+            if await connection.wake() and since + IDLE > asyncio.get_running_loop().time():
                 return connection
             connection.close()
         from toolgate.server.features.mounts.upstream.http_connection import open_connection  # as below
@@ -129,9 +136,17 @@ class HttpClient:
             connection.close()
             return
         now = asyncio.get_running_loop().time()
+        connection.rest()
         self._idle.append((connection, now))
         if len(self._idle) > MAX_IDLE or self._idle[0][1] + IDLE < now:
             self._idle.pop(0)[0].close()
+
+
+def list_secrets(url: str, headers: Mapping[str, str]) -> list[str]:
+    """Return what must not be repeated of a mount's URL and headers: the query may be a key."""
+    query = urlsplit(url).query
+    told = [query, *(value for _, value in parse_qsl(query)), *(word.partition("=")[2] for word in query.split("&"))]
+    return [word for value in (*headers.values(), *told) for word in (value, *value.split())]
 
 
 def _load_tls_context() -> "ssl.SSLContext":

@@ -11,7 +11,8 @@ from toolgate.server.features.mounts.upstream.errors import MountError
 CONNECT_TIMEOUT = 10.0  # seconds
 WRITE_TIMEOUT = 30.0
 MAX_HEAD = 100 * 1024  # bytes of the head of a response
-CHUNK = 64 * 1024
+CHUNK = 16 * 1024
+YIELD_AFTER = 64  # events
 BROKEN = "the connection broke before the answer came"
 
 
@@ -36,6 +37,8 @@ class UpstreamConnection:
         self._reader = reader
         self._writer = writer
         self._state = h11.Connection(h11.CLIENT, max_incomplete_event_size=MAX_HEAD)
+        self._watch: asyncio.Task[bytes] | None = None  # while it is idle: what comes then answers nothing
+        self._events = 0
 
     @property
     def is_idle(self) -> bool:
@@ -44,6 +47,19 @@ class UpstreamConnection:
         if state.our_state is not h11.IDLE or state.their_state is not h11.IDLE or self._reader.at_eof():
             return False
         return not state.trailing_data[0]
+
+    def rest(self) -> None:
+        """Begin to be idle."""
+        self._watch = asyncio.get_running_loop().create_task(self._reader.read(1))
+
+    async def wake(self) -> bool:
+        """End being idle. Return whether it can be used: nothing has come, and it was not closed."""
+        watch, self._watch = self._watch, None
+        if watch is None or watch.done():
+            return False
+        watch.cancel()
+        await asyncio.wait([watch])
+        return watch.cancelled() and self.is_idle
 
     async def request(self, method: str, target: str, headers: list[tuple[str, str]], body: bytes) -> h11.Response:
         """Send a request, and return the head of its response. Raises MountError."""
@@ -74,7 +90,10 @@ class UpstreamConnection:
             self._state.start_next_cycle()
 
     def close(self) -> None:
-        self._writer.close()
+        """Close it at once: what waits to be sent is of no use any more."""
+        if self._watch is not None:
+            self._watch.cancel()
+        self._writer.transport.abort()
 
     def _encode(self, method: str, target: str, headers: list[tuple[str, str]], body: bytes) -> bytes:
         send = self._state.send
@@ -86,6 +105,9 @@ class UpstreamConnection:
         try:
             while (event := self._state.next_event()) is h11.NEED_DATA:
                 self._state.receive_data(await self._reader.read(CHUNK))
+            self._events += 1
+            if self._events % YIELD_AFTER == 0:  # a server of tiny chunks must not keep other tasks from running
+                await asyncio.sleep(0)
         except (h11.RemoteProtocolError, OSError):
             raise MountError("CONNECTION_LOST", BROKEN) from None
         return event

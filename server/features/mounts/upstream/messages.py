@@ -64,6 +64,11 @@ def split_object(value: msgspec.Raw | msgspec.UnsetType) -> Members | None:
         return None
 
 
+def measure_members(members: Members) -> int:
+    """Return the size of an object in bytes."""
+    return sum(len(bytes(value)) for value in members.values())
+
+
 def read_value(value: msgspec.Raw | msgspec.UnsetType) -> Any:
     """Return the decoded value, None if there is none."""
     return None if isinstance(value, msgspec.UnsetType) else msgspec.json.decode(value)

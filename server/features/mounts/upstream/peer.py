@@ -22,7 +22,11 @@ PROGRESS = "notifications/progress"
 LOG = "notifications/message"
 REQUEST = "toolgate/request"  # a member of `_meta`: which request of ours a message is about
 MAX_NOTICES = 256  # and questions of one request that wait: a flood costs no more
+MAX_NOTICE_BYTES = 4 * 2**20  # of these
+MAX_REPLIES = 256  # that wait to be sent: a server that asks must take the answers
+SEND_WITHIN = 30.0  # seconds for a message to be taken
 MAX_RUBBISH = 1_000  # messages that can't be read, of one conversation: it is ended then
+UNASKED = UpstreamFault("BAD_MESSAGE", "it goes on sending answers that nobody asked for")
 
 log = logging.getLogger("toolgate.mounts")
 
@@ -60,11 +64,17 @@ class Flight:
         self.is_call = is_call
         self.is_over = False
         self.events: asyncio.Queue[FlightEvent] = asyncio.Queue()
+        self._waiting = 0  # bytes of notices and questions, since the last time that none waited
 
-    def note(self, notice: MountNotice) -> None:
-        """Take a notice, unless too many wait."""
-        if self.events.qsize() < MAX_NOTICES:
-            self.events.put_nowait(notice)
+    def add(self, event: "MountNotice | Question", size: int) -> bool:
+        """Take a notice or a question of so many bytes, unless too many wait. Return whether it was taken."""
+        if self.events.empty():
+            self._waiting = 0
+        if self.events.qsize() >= MAX_NOTICES or self._waiting + size > MAX_NOTICE_BYTES:
+            return False
+        self._waiting += size
+        self.events.put_nowait(event)
+        return True
 
     def end(self, event: Members | UpstreamFault | UpstreamRefusal) -> None:
         if not self.is_over:
@@ -104,7 +114,8 @@ class UpstreamPeer:
         self.wire: Wire | None = None
         self.revision = ""  # what is spoken, once it is known
         self.failure: UpstreamFault | None = None  # why no more answers come
-        self.rubbish = 0  # messages that could not be read
+        self.rubbish = 0  # messages that could not be read, or answer nothing
+        self.has_expired = False  # the mounted server has forgotten the session, as it may
         self.on_failure: Callable[[UpstreamFault], None] | None = None  # called once, when no more answers come
         self._on_notice = on_notice
         self._names_requests = names_requests
@@ -135,7 +146,7 @@ class UpstreamPeer:
             params = {**params, "_meta": {**params.get("_meta", {}), "progressToken": flight.id}}
         self._flights[flight.id] = flight
         try:
-            await self.wire.send(messages.encode_request(flight.id, method, params), flight, headers)
+            await self._send(messages.encode_request(flight.id, method, params), flight, headers)
         except BaseException:
             self._forget(flight)
             raise
@@ -161,23 +172,32 @@ class UpstreamPeer:
 
     async def notify(self, method: str, params: Mapping[str, Any] = {}) -> None:
         """Send a notification. Raises MountError."""
+        await self._send(messages.encode_notification(method, params))
+
+    async def _send(self, message: bytes, flight: Flight | None = None, headers: Mapping[str, str] = {}) -> None:
+        """Send a message. Raises MountError, also where it is not taken in time: a part of it may have been."""
         assert self.wire is not None
-        await self.wire.send(messages.encode_notification(method, params))
+        try:
+            async with asyncio.timeout(SEND_WITHIN):
+                await self.wire.send(message, flight, headers)
+        except TimeoutError:
+            fault = UpstreamFault("CONNECTION_LOST", f"it took no message within {SEND_WITHIN:g} s")
+            self.fail(fault)
+            raise fault.create_error() from None
 
     async def answer(self, question: Question, result: Any) -> None:
         """Answer a question of the mounted server. Raises MountError."""
-        assert self.wire is not None
-        await self.wire.send(messages.encode_answer(question.id, result))
+        await self._send(messages.encode_answer(question.id, result))
 
     async def reply(self, id: Any, result: Any) -> None:
         """Answer a request that names one of ours. Raises MountError."""
         if self.wire is not None and self.failure is None:
-            await self.wire.send(messages.encode_answer(id, result))
+            await self._send(messages.encode_answer(id, result))
 
     async def refuse(self, id: Any, code: int, text: str) -> None:
         """Answer a request of the mounted server with an error."""
         if self.wire is not None and self.failure is None:
-            await self.wire.send(messages.encode_refusal(id, code, text))
+            await self._send(messages.encode_refusal(id, code, text))
 
     def cancel(self, flight: Flight, reason: str) -> None:
         """Give a request up, and tell the mounted server."""
@@ -201,13 +221,11 @@ class UpstreamPeer:
         try:
             received = messages.decode_messages(data)
         except MountError as error:
-            self.rubbish += 1
             id = find_id(data)
             unread = self._flights.get(id) if type(id) is int else None
             if unread is not None:
                 self.fail(error.fault, unread)
-            elif self.rubbish > MAX_RUBBISH:
-                self.fail(error.fault)
+            self._count_rubbish(1, error.fault)
             return
         for message in received:
             self._sort(message, flight)
@@ -228,6 +246,11 @@ class UpstreamPeer:
         if told is not None:
             told(self.failure)
 
+    def _count_rubbish(self, count: int, fault: UpstreamFault) -> None:
+        self.rubbish += count
+        if self.rubbish > MAX_RUBBISH:
+            self.fail(fault)
+
     def _sort(self, message: UpstreamMessage, flight: Flight | None) -> None:
         if not message.has_method:
             self._take_answer(message)
@@ -240,7 +263,7 @@ class UpstreamPeer:
         id = message.id
         flight = self._flights.get(int(id)) if type(id) in (int, float) and id == id // 1 else None
         if flight is None:  # answered already, given up, or never asked
-            self.rubbish += message.has_id
+            self._count_rubbish(message.has_id, UNASKED)
             return
         self._forget(flight)
         if not isinstance(message.error, msgspec.UnsetType):
@@ -259,11 +282,10 @@ class UpstreamPeer:
             named.events.put_nowait(FlightRequest(message.id, method, messages.split_object(message.params) or {}))
             return
         asked = flight if flight is not None and method in flight.can_ask else self._find_asked(method)
-        if asked is None or asked.is_over or asked.events.qsize() >= MAX_NOTICES:
+        question = Question(message.id, method, messages.read_object(message.params))
+        if asked is None or asked.is_over or not asked.add(question, _size_of(message.params)):
             why = "no client that declared this has a call under way"
-            self._reply(messages.encode_refusal(message.id, METHOD_NOT_FOUND, f"{method}: {why}"))
-            return
-        asked.events.put_nowait(Question(message.id, method, messages.read_object(message.params)))
+            self._reply(messages.encode_refusal(message.id, METHOD_NOT_FOUND, f"{method[:100]}: {why}"))
 
     def _find_asked(self, method: str) -> Flight | None:
         """Return the newest request whose client can answer: a question over pipes names no request."""
@@ -275,7 +297,7 @@ class UpstreamPeer:
         params, id = messages.read_object(raw), _read_named(raw) if self._names_requests else None
         if id is not None:
             if id in self._flights:
-                self._flights[id].note(MountNotice(method, params))
+                self._flights[id].add(MountNotice(method, params), _size_of(raw))
             return
         if method == PROGRESS:
             token = params.get("progressToken")
@@ -287,7 +309,7 @@ class UpstreamPeer:
             self._on_notice(method, params)
             return
         if flight is not None:
-            flight.note(MountNotice(method, params))
+            flight.add(MountNotice(method, params), _size_of(raw))
 
     def _forget(self, flight: Flight) -> None:
         self._flights.pop(flight.id, None)
@@ -296,6 +318,9 @@ class UpstreamPeer:
 
     def _reply(self, message: bytes) -> None:
         assert self.wire is not None
+        if len(self._replies) >= MAX_REPLIES:
+            self.fail(UpstreamFault("BAD_MESSAGE", "it asks for more than it takes answers to"))
+            return
         task = asyncio.get_running_loop().create_task(self._send_quietly(message))
         self._replies.add(task)
         task.add_done_callback(self._replies.discard)
@@ -307,9 +332,13 @@ class UpstreamPeer:
     async def _send_quietly(self, message: bytes) -> None:
         try:
             if self.wire is not None:
-                await self.wire.send(message)
+                await self._send(message)
         except MountError as error:  # whoever waits for it hears of it
             log.debug("nothing can be sent to a mount: %s", error)
+
+
+def _size_of(raw: msgspec.Raw | msgspec.UnsetType) -> int:
+    return 0 if isinstance(raw, msgspec.UnsetType) else len(bytes(raw))
 
 
 def _read_named(params: msgspec.Raw | msgspec.UnsetType) -> int | None:

@@ -30,12 +30,19 @@ class ProgramWire:
     async def send(self, message: bytes, flight: Flight | None = None, headers: Mapping[str, str] = {}) -> None:
         try:
             async with self._writing:
-                await self._program.write(message + b"\n")
+                await self._write(message + b"\n")
         except ToolError:  # its input is closed, or its node away
             if self._peer.failure is None:
                 await asyncio.wait([self._reading], timeout=EXIT_WITHIN)  # it knows how the program ended
             fault = self._peer.failure or UpstreamFault("STDIO_CLOSED", "it has closed its input")
             raise fault.create_error() from None
+
+    async def _write(self, line: bytes) -> None:
+        try:
+            await self._program.write(line)
+        except asyncio.CancelledError:  # a part of it may be written: what follows could not be read
+            self._peer.fail(UpstreamFault("STDIO_CLOSED", "it did not take its input in time"))
+            raise
 
     def abandon(self, flight: Flight) -> bool:
         return False

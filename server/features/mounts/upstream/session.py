@@ -11,11 +11,12 @@ from toolgate.server.features.mounts.upstream import messages
 from toolgate.server.features.mounts.upstream.envelope import create_envelope, list_headers
 from toolgate.server.features.mounts.upstream.errors import MountError, UpstreamRefusal, UpstreamRefusedError
 from toolgate.server.features.mounts.upstream.messages import Members
-from toolgate.server.features.mounts.upstream.peer import Flight, UpstreamPeer
+from toolgate.server.features.mounts.upstream.peer import Flight, MountNotice, UpstreamPeer
 from toolgate.server.protocol.request_meta import LOG_LEVEL
 
 MAX_PAGES = 1_000  # of one list
 MAX_LISTED = 10_000  # items of one list
+MAX_LIST = 32 * 2**20  # bytes of one list
 LIST_TIMEOUT = 10.0  # seconds for a page of a list
 LISTS = ("tools", "prompts", "resources")
 LISTEN = "subscriptions/listen"
@@ -97,8 +98,12 @@ class UpstreamSession:
         items: list[dict[str, Any]] = []
         ttl: float | None = None
         cursor: Any = None
+        size = 0
         for _ in range(MAX_PAGES):
             page = await self._request_page(method, {} if cursor is None else {"cursor": cursor})
+            size += messages.measure_members(page)
+            if size > MAX_LIST:
+                raise MountError("LIST_FAILED", f"its answer to {method} has more than {MAX_LIST // 2**20} MiB")
             found = messages.read_value(page.get(field, msgspec.UNSET))
             if not isinstance(found, list):
                 raise MountError("LIST_FAILED", f"its answer to {method} has no list of {field}")
@@ -125,11 +130,17 @@ class UpstreamSession:
     async def _follow_lists(self, params: Mapping[str, Any]) -> None:
         while self.is_alive:
             flight = Flight(is_call=False)
-            with contextlib.suppress(MountError):
+            try:
                 await self.start(LISTEN, params, flight)
                 event = await flight.events.get()
+                while isinstance(event, MountNotice):
+                    event = await flight.events.get()
                 if isinstance(event, UpstreamRefusal):
                     return  # it has none
+            except MountError:
+                pass  # it is tried again
+            finally:
+                self.peer.cancel(flight, "no longer needed")
             await asyncio.sleep(LISTEN_AGAIN)
 
     @contextlib.asynccontextmanager

@@ -39,7 +39,10 @@ class Client:
         self.asked: list[tuple[str, str]] = []
 
     @contextlib.asynccontextmanager
-    async def open(self, method: str, headers: Mapping[str, str], _body: bytes) -> AsyncGenerator[Stream]:
+    async def open(
+        self, method: str, headers: Mapping[str, str], _body: bytes, *, is_call: bool = True
+    ) -> AsyncGenerator[Stream]:
+        assert is_call
         self.asked.append((method, headers.get("Last-Event-ID", "")))
         if not self._streams:
             raise MountError("CONNECT_FAILED", "no connection to it: connection refused")
