@@ -2,10 +2,12 @@
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncGenerator, Sequence
 
 from toolgate.server.app.host import AppHost, Job
 from toolgate.server.base.watch import watch_folders
+from toolgate.server.features.mounts.client_sessions import LEFT_AFTER, LOOK
 from toolgate.server.features.mounts.config.mount_config import MountConfig
 from toolgate.server.features.mounts.config.table import read_own_mounts
 from toolgate.server.features.mounts.control import FOLDER, MountControl
@@ -53,6 +55,7 @@ class MountsFeature:
         if host.config.mounts:
             host.views.take(lambda _: self._views)
         host.jobs.append(Job(lambda: self._follow(host), FOLLOW_AFTER))
+        host.jobs.append(Job(self._end_left, LOOK))
 
     async def connect(self, host: AppHost) -> None:
         """Raises UsageError for a table that can't be read."""
@@ -95,6 +98,14 @@ class MountsFeature:
             await publisher.publish()
 
         await watch_folders("config", lambda: folders, look, DEBOUNCE)
+
+    async def _end_left(self) -> None:
+        """End what belongs to the sessions of clients that have left without a word."""
+        while True:
+            for session in self._views.sessions.find_left(time.monotonic()):
+                for served in self._list_served():
+                    served.mount.end_unused(session, LEFT_AFTER)
+            await asyncio.sleep(LOOK)
 
     def _find_parked(self, name: str) -> tuple[ParkedRequests, float] | None:
         found = (each for each in self._list_served() if each.mount.name == name)

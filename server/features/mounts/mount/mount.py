@@ -141,6 +141,10 @@ class Mount:
         """End the conversations that belong to a session of ours alone."""
         self._pool.end(lambda key: bool(session) and key.session == session)
 
+    def end_unused(self, session: str, seconds: float) -> None:
+        """End the conversations that belong to a session of ours alone, if they were not used for so long."""
+        self._pool.end_unused(lambda key: bool(session) and key.session == session, seconds)
+
     @contextlib.asynccontextmanager
     async def take_turn(self, key: SessionKey) -> AsyncGenerator[None]:
         """Enter for one call: where questions are to be of one call, those of a conversation come one at a time."""

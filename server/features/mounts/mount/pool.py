@@ -91,6 +91,11 @@ class SessionPool:
         for key in [key for key in self._held if is_over(key)]:
             self._end(self._held.pop(key))
 
+    def end_unused(self, is_over: Callable[[SessionKey], bool], seconds: float) -> None:
+        """End those of such keys that are idle, and were not used for so long."""
+        until = time.monotonic() - seconds
+        self.end(lambda key: is_over(key) and self._held[key].used <= until and self._is_idle(self._held[key]))
+
     async def close(self) -> None:
         """End all of them."""
         if self._sweeping is not None:

@@ -1,11 +1,13 @@
 """Show each client what the mounted servers list for one that can do what it can."""
 
 import asyncio
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from weakref import WeakKeyDictionary
 
 import msgspec
 
+from toolgate.server.features.mounts.client_sessions import ClientSessions
 from toolgate.server.features.mounts.mount.lists import MountLists
 from toolgate.server.features.mounts.mount.mount import Mount
 from toolgate.server.features.mounts.mount.pool import SessionKey
@@ -49,6 +51,7 @@ class MountViews:
     of a request."""
 
     def __init__(self, list_mounts: Callable[[], Sequence[ServedMount]], own_id: Callable[[], str]) -> None:
+        self.sessions = ClientSessions()
         self._list_mounts = list_mounts
         self._own_id = own_id
         self._asked: WeakKeyDictionary[Mount, set[ClientProfile]] = WeakKeyDictionary()
@@ -99,6 +102,7 @@ class MountViews:
             await asyncio.wait(waiting, timeout=PATIENCE)
 
     def view(self, session: Session, registry: Registry) -> Registry:
+        self.sessions.note(session, time.monotonic())
         profile = create_profile(session.capabilities)
         views = self._views.setdefault(registry, {})
         found = views.get(profile)
@@ -112,6 +116,7 @@ class MountViews:
         return [format_contested(mount, uri) if mount else uri for mount in sorted(self._contested.get(uri, ()))]
 
     def end_session(self, session: Session) -> None:
+        self.sessions.forget(session)
         for served in self._list_mounts():
             served.mount.end_session(session.place.key)
 
