@@ -69,8 +69,9 @@ class UpstreamConnection:
             raise MountError("CONNECT_FAILED", "its headers have characters that HTTP does not allow") from None
         try:
             self._writer.write(data)
-            async with asyncio.timeout(WRITE_TIMEOUT):
-                await self._writer.drain()
+            if self._writer.transport.get_write_buffer_size():
+                async with asyncio.timeout(WRITE_TIMEOUT):
+                    await self._writer.drain()
         except OSError:
             raise MountError("CONNECTION_LOST", BROKEN) from None
         while True:
