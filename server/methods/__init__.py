@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from toolgate.server.base.asyncio_tasks import DeadlineTimer
 from toolgate.server.methods import lifecycle, lists, prompts, resources, skills, subscriptions, tasks, tools
 from toolgate.server.methods.scopes import ScopeRules, fixed_scopes
-from toolgate.server.methods.server import Answer, RegistryViews, Server
+from toolgate.server.methods.server import Server, with_named_part, with_prepared_views
 from toolgate.server.protocol import serialization
 from toolgate.server.protocol.dispatcher import Dispatcher, Method
 from toolgate.server.protocol.revisions import Revision
@@ -89,32 +89,6 @@ def build_dispatcher(server: Server, added: Sequence[Mapping[str, Method]] = ())
     server.call_tasks.rerun = partial(tools.rerun_call, server)
     handlers = {"notifications/initialized": lifecycle.mark_ready, "notifications/cancelled": lifecycle.cancel_request}
     return Dispatcher(methods, handlers, partial(serialization.finish_answer, identity=server.identity))
-
-
-def with_prepared_views(server: Server, answer: Answer) -> Answer:
-    """Return `answer` for what depends on the parts of other servers."""
-
-    async def prepare_and_answer(views: RegistryViews, call: Call) -> Any:
-        await views.prepare(call.session)
-        answered = answer(call)
-        return await answered if isawaitable(answered) else answered
-
-    return lambda call: answer(call) if server.views is None else prepare_and_answer(server.views, call)
-
-
-def with_named_part(server: Server, parameter: str, find: Callable[[Registry, str], object], answer: Answer) -> Answer:
-    """Return `answer` for requests that name a part. One that this client is not shown may be another server's, of
-    which nothing is known yet for a client that can do what this one can."""
-    prepared = with_prepared_views(server, answer)
-
-    def answer_named(call: Call) -> Any:
-        if server.views is None:
-            return answer(call)
-        name = call.params.get(parameter)
-        is_missing = isinstance(name, str) and find(server.registry_for(call.session), name) is None
-        return prepared(call) if is_missing else answer(call)
-
-    return answer_named
 
 
 def _merge(*tables: Mapping[str, Method]) -> dict[str, Method]:

@@ -5,6 +5,7 @@
 
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from inspect import isawaitable
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakKeyDictionary, WeakValueDictionary
@@ -290,3 +291,29 @@ class Server(msgspec.Struct, eq=False, dict=True):
         if resource.relay is not None:
             return resource.relay.watch(uri, context)
         return resource.watch(variables, context)
+
+
+def with_prepared_views(server: Server, answer: Answer) -> Answer:
+    """Return `answer` for what depends on the parts of other servers."""
+
+    async def prepare_and_answer(views: RegistryViews, call: Call) -> Any:
+        await views.prepare(call.session)
+        answered = answer(call)
+        return await answered if isawaitable(answered) else answered
+
+    return lambda call: answer(call) if server.views is None else prepare_and_answer(server.views, call)
+
+
+def with_named_part(server: Server, parameter: str, find: Callable[[Registry, str], object], answer: Answer) -> Answer:
+    """Return `answer` for requests that name a part. One that this client is not shown may be another server's, of
+    which nothing is known yet for a client that can do what this one can."""
+    prepared = with_prepared_views(server, answer)
+
+    def answer_named(call: Call) -> Any:
+        if server.views is None:
+            return answer(call)
+        name = call.params.get(parameter)
+        is_missing = isinstance(name, str) and find(server.registry_for(call.session), name) is None
+        return prepared(call) if is_missing else answer(call)
+
+    return answer_named

@@ -15,7 +15,6 @@
     install/     the packages of npx and uvx commands, installed into the state
     plugins/     our own plugins in processes of their own: upstream/ speaks with them, too
     mount_set    the mounts that are served; follows the config file
-    client_sessions      whose clients have left without a word
     openers      what opens conversations for a mount: a URL, or a command in a workspace
     names, resource_uris      what tools, prompts and resources are called here
     state_part   which of its files in the state are damaged, for doctor

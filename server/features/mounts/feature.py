@@ -7,7 +7,6 @@ from collections.abc import AsyncGenerator, Sequence
 
 from toolgate.server.app.host import AppHost, Job
 from toolgate.server.base.watch import watch_folders
-from toolgate.server.features.mounts.client_sessions import LEFT_AFTER, LOOK
 from toolgate.server.features.mounts.config.mount_config import MountConfig
 from toolgate.server.features.mounts.config.table import read_own_mounts
 from toolgate.server.features.mounts.control import FOLDER, MountControl
@@ -23,6 +22,7 @@ from toolgate.server.features.mounts.mount.requests import RequestForwarder
 from toolgate.server.features.mounts.mount_events import MountEvents
 from toolgate.server.features.mounts.mount_set import MountSet
 from toolgate.server.features.mounts.openers import create_opener, make_id
+from toolgate.server.features.mounts.parts.client_sessions import LEFT_AFTER, LOOK
 from toolgate.server.features.mounts.parts.create import PartMaker
 from toolgate.server.features.mounts.parts.views import MountViews, ServedMount
 from toolgate.server.features.mounts.publisher import StatusPublisher

@@ -7,13 +7,13 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
-from toolgate.server.features.mounts.client_sessions import ClientSessions
 from toolgate.server.features.mounts.mount.lists import MountLists
 from toolgate.server.features.mounts.mount.mount import Mount
 from toolgate.server.features.mounts.mount.pool import SessionKey
 from toolgate.server.features.mounts.mount.profile import MAX_PATH, ClientProfile, create_profile, find_path
 from toolgate.server.features.mounts.mount.requests import RequestForwarder, create_key
 from toolgate.server.features.mounts.names import MountNames, choose_names
+from toolgate.server.features.mounts.parts.client_sessions import ClientSessions
 from toolgate.server.features.mounts.parts.create import PartMaker
 from toolgate.server.features.mounts.parts.rewriting import UriRewriter
 from toolgate.server.features.mounts.resource_uris import Contested, find_contested, format_contested

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from toolgate.server.features.mounts.client_sessions import LEFT_AFTER, ClientSessions
+from toolgate.server.features.mounts.parts.client_sessions import LEFT_AFTER, ClientSessions
 from toolgate.server.protocol.session import Session
 
 
