@@ -70,7 +70,13 @@ class Site:
     """A server process. It prints its address on standard error, or listens on the port that it was given."""
 
     def __init__(
-        self, command: Sequence[str], env: Mapping[str, str], cwd: Path, cores: Cores, port: int | None = None
+        self,
+        command: Sequence[str],
+        env: Mapping[str, str],
+        cwd: Path,
+        cores: Cores,
+        port: int | None = None,
+        patience: float = PATIENCE,
     ) -> None:
         _allow_descriptors()
         cores.server()
@@ -80,7 +86,7 @@ class Site:
         cores.driver()
         self._said = b""
         self._draining = threading.Thread(target=self._drain, daemon=True)
-        self._timer = threading.Timer(PATIENCE, self.process.kill)
+        self._timer = threading.Timer(patience, self.process.kill)
         self._timer.start()
         try:
             self.port = self._read_port() if port is None else self._await_port(port)

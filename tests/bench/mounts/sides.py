@@ -24,6 +24,7 @@ ECHO = [sys.executable, str(HERE / "echo_server.py")]
 ALONE, OWN, OURS = "the server alone", "Toolgate's own tool", "Toolgate"
 FASTMCP, MCP_PROXY, NPM_PROXY = "FastMCP's proxy", "mcp-proxy (PyPI)", "mcp-proxy (npm)"
 SUPERGATEWAY, FORGE = "supergateway", "ContextForge"
+START = 120.0  # seconds: ContextForge makes its database first
 STDIO, HTTP = "stdio", "HTTP"
 COMMAND, URL = "a command", "a URL"
 
@@ -70,7 +71,7 @@ class MountSides:
             env |= context_forge.write_environment(self.folder / f"forge-{port}")
         if port == 0:
             return Peer(command, env, self.folder, self.cores)
-        return Site(command, env, self.folder, self.cores, port)
+        return Site(command, env, self.folder, self.cores, port, START)
 
 
 def find_port() -> int:
