@@ -3,9 +3,8 @@
 Enter at `build_dispatcher`. `app` imports it; a feature costs one row and one function.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
-from inspect import isawaitable
 from itertools import chain
 from typing import Any
 
@@ -18,7 +17,6 @@ from toolgate.server.methods.server import Server, with_named_part, with_prepare
 from toolgate.server.protocol import serialization
 from toolgate.server.protocol.dispatcher import Dispatcher, Method
 from toolgate.server.protocol.revisions import Revision
-from toolgate.server.protocol.session import Call
 from toolgate.tools.api.registry import Registry
 from toolgate.tools.api.scopes import READ, WORKFLOW
 from toolgate.tools.api.tool import Tool
