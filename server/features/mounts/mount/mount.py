@@ -221,7 +221,7 @@ class Mount:
 
     async def _fetch_and_keep(self, profile: ClientProfile) -> None:
         """Take the lists, as soon as they can be fetched for one of those who ask."""
-        lists = None
+        lists, key = None, self._askers[profile]
         while lists is None:
             self._changed.pop(profile, None)
             key = self._askers[profile]
