@@ -1,7 +1,12 @@
 """URIs that two mounts claim are rewritten where they are URIs, and nowhere else."""
 
+from typing import Any
+
 import msgspec
 
+from toolgate.server.features.mounts.config.mount_config import MountConfig
+from toolgate.server.features.mounts.mount.lists import MountLists
+from toolgate.server.features.mounts.parts.create import PartMaker
 from toolgate.server.features.mounts.parts.rewriting import UriRewriter
 from toolgate.server.features.mounts.resource_uris import find_contested
 
@@ -44,3 +49,15 @@ def test_the_way_back_is_the_mounts_own_form() -> None:
         assert rewriter.restore(rewriter.expose(own), rewriter.expose(own), own) == own
     assert rewriter.restore("one+x://7", "one+x://{id}", "x://{id}") == "x://7"
     assert rewriter.restore("y://7", "y://{id}", "y://{id}") == "y://7"
+
+
+def test_an_item_that_is_too_deep_is_left_out_and_takes_no_other_with_it() -> None:
+    deep: Any = {}
+    for _ in range(2_000):
+        deep = {"a": deep}
+    unused: Any = None
+    maker = PartMaker(MountConfig(name="one", command="x", prefix="one__"), unused)
+    schema = {"type": "object"}
+    tools = [{"name": "deep", "inputSchema": schema, "_meta": deep}, {"name": "good", "inputSchema": schema}]
+    parts = list(maker.create_parts(MountLists(tools=tools), lambda _kind, name: name, UriRewriter("one", CONTESTED)))
+    assert [part.name for part in parts] == ["good"]

@@ -174,3 +174,17 @@ def test_the_list_shows_mounts_and_faults_but_no_keys(file: Path, run: Run, monk
         ("bad\x1b", "CONFIG_NAME"),
         ("bad\x1b", "CONFIG_UNKNOWN_KEY"),
     ]
+
+
+@pytest.mark.parametrize("name", ["{folder}", "..", "../../victim"])
+def test_removing_a_faulty_name_removes_its_table_alone(file: Path, run: Run, tmp_path: Path, name: str) -> None:
+    victim = tmp_path / "victim"
+    victim.mkdir()
+    (victim / "kept").touch()
+    name = name.replace("{folder}", str(victim))
+    state = tmp_path / "state"
+    (state / "mounts" / "other").mkdir(parents=True)
+    write(file, f'[mounts."{name}"]\ncommand = "x"\n')
+    run("remove", name, "--state", str(state))
+    assert (victim / "kept").exists() and (state / "mounts" / "other").is_dir()
+    assert "mounts" not in tomllib.loads(file.read_text())

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from toolgate.server.features.mounts.upstream import http
-from toolgate.server.features.mounts.upstream.errors import MountError
+from toolgate.server.features.mounts.upstream.errors import MountError, UpstreamRefusedError
 from toolgate.server.features.mounts.upstream.http import HttpWire
 from toolgate.server.features.mounts.upstream.peer import UpstreamPeer
 
@@ -82,3 +82,48 @@ def test_a_request_that_was_not_sent_did_not_run() -> None:
     with pytest.raises(MountError) as caught:
         ask(Client())
     assert caught.value.code == "CONNECT_FAILED"
+
+
+class Refused(Stream):
+    """A response that is no success."""
+
+    is_stream, is_json = False, True
+
+    def __init__(self, status: int, error: str) -> None:
+        super().__init__()
+        self.status = status
+        self._body = b'{"jsonrpc":"2.0","id":1,"error":%s}' % error.encode()
+
+    async def read(self, _limit: int) -> bytes:
+        return self._body
+
+    def describe(self, _body: bytes) -> str:
+        return "JSON"
+
+
+@pytest.mark.parametrize(
+    ("status", "error", "is_over"),
+    [
+        (404, '{"code":-32001,"message":"Session not found"}', True),
+        (404, '{"code":0,"message":"gone"}', True),
+        (400, '{"code":-32000,"message":"Bad Request: No valid session ID provided"}', True),
+        (400, '{"code":-32000,"message":"Bad Request: Server not initialized"}', True),
+        (400, '{"code":-32600,"message":"Session not found"}', True),
+        (503, '{"code":-32000,"message":"unknown session"}', True),
+        (500, '{"code":-32000,"message":"database timeout after insert"}', False),
+        (500, '{"code":-32000,"message":"the session of the database ended"}', False),
+        (400, '{"code":-32600,"message":"the field n is missing"}', False),
+        (400, '{"code":-32602,"message":"session must be a number"}', False),
+    ],
+)
+def test_a_call_is_repeated_only_where_the_session_is_gone(status: int, error: str, is_over: bool) -> None:
+    async def body() -> None:
+        peer = UpstreamPeer(lambda _method, _params: None)
+        wire = peer.wire = HttpWire(Client(Refused(status, error)), peer)  # type: ignore[arg-type]
+        wire._session = "known"
+        with pytest.raises((MountError, UpstreamRefusedError)) as caught:
+            await peer.request("tools/call", {}, 30.0)
+        assert (getattr(caught.value, "code", "") == "SESSION_EXPIRED") is is_over
+        assert peer.has_expired is is_over
+
+    asyncio.run(body())

@@ -8,7 +8,7 @@ import pytest
 
 from toolgate.server.features.mounts.upstream import http_client
 from toolgate.server.features.mounts.upstream.errors import MountError
-from toolgate.server.features.mounts.upstream.http_client import HttpClient
+from toolgate.server.features.mounts.upstream.http_client import HttpClient, list_secrets
 
 PLAIN = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"
 STREAM = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -25,6 +25,7 @@ class Upstream:
         self.connections = 0
         self.requests: list[bytes] = []
         self.ended = asyncio.Event()  # the client has closed a connection
+        self.sent = asyncio.Event()  # an answer was
         self.port = 0
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -38,6 +39,7 @@ class Upstream:
                 for part in parts:
                     writer.write(part)
                     await asyncio.sleep(0)
+                self.sent.set()
                 if not parts[-1]:
                     return
         self.ended.set()
@@ -202,3 +204,20 @@ def test_more_requests_than_may_be_at_once_wait_their_turn(monkeypatch: pytest.M
         assert await asyncio.gather(ask(client), ask(client)) == [b"{}"] * 2
 
     talk(body, *[(PLAIN,)] * 3)
+
+
+def test_a_second_answer_is_nobody_elses() -> None:
+    async def body(upstream: Upstream, client: HttpClient) -> None:
+        assert await ask(client) == b"{}"
+        await upstream.sent.wait()
+        await asyncio.sleep(0)
+        assert await ask(client) == b"{}"
+        assert upstream.connections == 2, "the first one is not used again"
+
+    talk(body, (PLAIN, b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]"), (PLAIN,))
+
+
+def test_keys_in_a_url_are_not_repeated() -> None:
+    assert {"k=s3cret&x=a%20b", "s3cret", "a b", "a%20b", "Bearer t0ken", "t0ken"} <= set(
+        list_secrets("https://a/mcp?k=s3cret&x=a%20b", {"Authorization": "Bearer t0ken"})
+    )

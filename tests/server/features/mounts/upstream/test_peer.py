@@ -5,7 +5,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import msgspec
+import pytest
 
+from toolgate.server.features.mounts.upstream import peer as peers
+from toolgate.server.features.mounts.upstream.errors import MountError
 from toolgate.server.features.mounts.upstream.messages import read_value
 from toolgate.server.features.mounts.upstream.peer import REQUEST, Flight, FlightRequest, MountNotice, UpstreamPeer
 
@@ -108,3 +111,60 @@ def test_a_log_line_that_names_a_call_goes_to_that_one_or_to_none() -> None:
         assert logged == [(flights[0].id, "first"), (flights[1].id, "unnamed")]
 
     asyncio.run(run())
+
+
+class DeafWire(RecordedWire):
+    """A wire on which nothing is ever taken."""
+
+    async def send(self, message: bytes, flight: Flight | None = None, headers: Mapping[str, str] = {}) -> None:
+        await asyncio.Event().wait()
+
+
+def test_a_flood_of_pings_costs_a_few_answers() -> None:
+    async def body() -> None:
+        peer = UpstreamPeer(lambda _method, _params: None)
+        peer.wire = DeafWire()
+        for number in range(10_000):
+            peer.receive(b'{"jsonrpc":"2.0","id":%d,"method":"ping"}' % number)
+        assert peer.failure is not None and peer.failure.code == "BAD_MESSAGE"
+        assert len(asyncio.all_tasks()) < 300
+
+    asyncio.run(body())
+
+
+def test_notices_that_nobody_takes_are_bounded_in_bytes() -> None:
+    async def body() -> None:
+        peer, _, (flight,) = await begin(names_requests=False, count=1)
+        line = create_log("x" * 2**20)
+        for _ in range(20):
+            peer.receive(line)
+        assert flight.events.qsize() < 5
+        while not flight.events.empty():
+            flight.events.get_nowait()
+        peer.receive(line)
+        assert flight.events.qsize() == 1
+
+    asyncio.run(body())
+
+
+def test_answers_that_nobody_asked_for_are_rubbish() -> None:
+    async def body() -> None:
+        peer, _, _ = await begin(names_requests=False, count=1)
+        for _ in range(1_001):
+            peer.receive(b'{"jsonrpc":"2.0","id":999,"result":{}}')
+        assert peer.failure is not None and peer.failure.code == "BAD_MESSAGE"
+
+    asyncio.run(body())
+
+
+def test_a_message_that_is_not_taken_in_time_ends_the_conversation(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peers, "SEND_WITHIN", 0.05)
+
+    async def body() -> None:
+        peer = UpstreamPeer(lambda _method, _params: None)
+        peer.wire = DeafWire()
+        with pytest.raises(MountError, match="CONNECTION_LOST"):
+            await peer.send("tools/call", {}, Flight())
+        assert peer.failure is not None
+
+    asyncio.run(asyncio.wait_for(body(), 30))
