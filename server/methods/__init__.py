@@ -30,6 +30,7 @@ def build_dispatcher(server: Server, added: Sequence[Mapping[str, Method]] = ())
     nothing, read, workflow = fixed_scopes(), fixed_scopes(READ), fixed_scopes(WORKFLOW)
     run_tool = tools.with_prepared_arguments(server, server.observers.wrap(partial(tools.call_tool, server)))
     get_prompt, read_resource = partial(prompts.get_prompt, server), partial(resources.read_resource, server)
+    named = partial(with_named_part, server)
     complete = partial(prompts.complete, server, DeadlineTimer(min(prompts.COMPLETION_TIME, server.call_timeout)))
 
     def format_tool(tool: Tool, revision: Revision) -> dict[str, Any]:
@@ -48,24 +49,18 @@ def build_dispatcher(server: Server, added: Sequence[Mapping[str, Method]] = ())
         "server/discover": Method(partial(lifecycle.discover, server), nothing, with_session=False),
         "tools/list": list_parts("tools", visible_tools, format_tool),
         "tools/call": Method(
-            with_named_part(server, "name", lambda registry, name: registry.tools.get(name), run_tool),
-            scopes.tool,
-            "name",
+            named("name", lambda registry, name: registry.tools.get(name), run_tool), scopes.tool, "name"
         ),
         "prompts/list": list_parts("prompts", lambda registry: registry.prompts, serialization.format_prompt),
         "prompts/get": Method(
-            with_named_part(server, "name", lambda registry, name: registry.prompts.get(name), get_prompt),
-            scopes.prompt,
-            "name",
+            named("name", lambda registry, name: registry.prompts.get(name), get_prompt), scopes.prompt, "name"
         ),
         "resources/list": Method(with_prepared_views(server, partial(lists.list_resources, server)), read),
         "resources/templates/list": list_parts(
             "resourceTemplates", lambda registry: registry.templates, serialization.format_template
         ),
         "resources/read": Method(
-            with_named_part(server, "uri", lambda registry, uri: registry.resource(uri), read_resource),
-            scopes.resource,
-            "uri",
+            named("uri", lambda registry, uri: registry.resource(uri), read_resource), scopes.resource, "uri"
         ),
         "resources/subscribe": Method(partial(resources.subscribe, server), scopes.resource, stateless=False),
         "resources/unsubscribe": Method(partial(resources.unsubscribe, server), scopes.resource, stateless=False),
