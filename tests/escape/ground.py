@@ -126,7 +126,8 @@ class Ground:
         return result
 
     def bash(self, command: str, who: str = "mallory", **arguments: Any) -> dict[str, Any]:
-        return self.call("Bash", who, command=command, **arguments)
+        """Run a command in the workspace, wherever the last one has gone."""
+        return self.call("Bash", who, command=f"cd '{self.workspace(who)}'\n{command}", **arguments)
 
     def ask(self, method: str, **params: Any) -> Any:
         return self._answer(method, params, "mallory")
