@@ -66,12 +66,13 @@ def add_mount(
         for program in staged:
             program.take_place()
 
+    code = 1
     try:
-        return edit_file(config, "mount add", add, notes, after=take_place)
-    except BaseException:
-        for program in staged:
+        code = edit_file(config, "mount add", add, notes, after=take_place)
+    finally:
+        for program in staged if code else ():
             program.give_up()
-        raise
+    return code
 
 
 def install_for(config: Config, name: str, words: Sequence[str]) -> StagedProgram | None:

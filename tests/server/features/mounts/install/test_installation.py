@@ -17,6 +17,8 @@ import pytest
 from tests.clients.raw_http_client import site, spoken
 from tests.server.features.mounts.mounted import PROGRAM, wait_listed
 from toolgate.server.cli import main
+from toolgate.server.config.files.config_file import ConfigFileError
+from toolgate.server.features.mounts.config.editing import MountsFile
 
 START = """#!/usr/bin/env node
 const far = require('child_process').spawn('python3', [__dirname + '/far_server.py', 'legacy'], {stdio: 'inherit'});
@@ -108,6 +110,21 @@ def test_another_version_takes_the_place_of_the_first(add: Add, tmp_path: Path) 
         json.loads((place / second / "package-lock.json").read_text())["packages"]["node_modules/@far/away"]["version"]
         == "2.0.0"
     )
+
+
+def test_a_file_that_can_not_be_written_leaves_what_was_installed(
+    add: Add, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_file: MountsFile) -> None:
+        raise ConfigFileError("the disk is full")
+
+    place = tmp_path / "state/mounts/far"
+    assert add("add", "far", "--", "npx", "-y", str(npm_package(tmp_path))) == 0
+    before = sorted(each.name for each in place.iterdir())
+    monkeypatch.setattr(MountsFile, "save", fail)
+    assert add("add", "far", "--replace", "--", "npx", "-y", str(npm_package(tmp_path, "2.0.0"))) == 1
+    assert add("remove", "far") == 1
+    assert sorted(each.name for each in place.iterdir()) == before
 
 
 def test_what_can_not_be_installed_is_not_added_and_leaves_nothing(
