@@ -55,6 +55,11 @@ class ForwardedTask(ForwardedRequest):
         self.session.run_soon(_cancel_task(self.session, self._id))
 
 
+def name_question(number: int) -> str:
+    """Return the name under which a client is asked what a server with sessions asks: that has none for it."""
+    return f"mounted-question-{number}"
+
+
 async def start_request(session: UpstreamSession, sent: ForwardedParams, context: Context) -> ForwardedRequest:
     """Raises MountError."""
     flight = Flight(session.can_ask)

@@ -5,7 +5,7 @@ import contextlib
 import logging
 import math
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import Callable
 from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
@@ -145,16 +145,10 @@ class Mount:
         """End the conversations that belong to a session of ours alone, if they were not used for so long."""
         self._pool.end_unused(lambda key: bool(session) and key.session == session, seconds)
 
-    @contextlib.asynccontextmanager
-    async def take_turn(self, key: SessionKey) -> AsyncGenerator[None]:
-        """Enter for one call: where questions are to be of one call, those of a conversation come one at a time."""
-        if not self.config.asks_one:
-            yield
-            return
-        lock = self._turns.get(key) or asyncio.Lock()
-        self._turns[key] = lock
-        async with lock:
-            yield
+    def take_turn(self, key: SessionKey) -> "contextlib.AbstractAsyncContextManager[object]":
+        """Return a context for one call: where questions are to be of one, those of a conversation come one at a
+        time."""
+        return self._turns.setdefault(key, asyncio.Lock()) if self.config.asks_one else contextlib.nullcontext()
 
     async def close(self) -> None:
         for task in self._refreshes.values():
@@ -221,12 +215,12 @@ class Mount:
 
     async def _fetch_and_keep(self, profile: ClientProfile) -> None:
         """Take the lists, as soon as they can be fetched for one of those who ask."""
-        lists, key = None, self._askers[profile]
-        while lists is None:
+        while True:
             self._changed.pop(profile, None)
             key = self._askers[profile]
             try:
                 lists = await self._fetch(key)
+                break
             except MountError as error:
                 if error.code == "LIST_FAILED":  # others were noted as they came
                     self.standing.note_failure(key.principal, error.fault)

@@ -18,14 +18,10 @@ import msgspec
 
 from toolgate.server.base.bus.bus import Bus, BusUnreachableError, NoReplyError, UndeliveredError
 from toolgate.server.base.bus.replica_ids import parse_id
-from toolgate.server.features.mounts.mount.forwarded_request import ForwardedRequest, Result
+from toolgate.server.features.mounts.mount.forwarded_request import ForwardedRequest, Result, name_question
 from toolgate.server.features.mounts.mount.parked_requests import ParkedRequests
 from toolgate.server.features.mounts.upstream import messages
-from toolgate.server.features.mounts.upstream.errors import (
-    MountError,
-    UpstreamFault,
-    UpstreamRefusal,
-)
+from toolgate.server.features.mounts.upstream.errors import MountError, UpstreamFault, UpstreamRefusal
 from toolgate.server.features.mounts.upstream.peer import MountNotice
 from toolgate.tools.api.context.context import Context
 from toolgate.tools.api.errors import CannotAskError
@@ -163,7 +159,7 @@ class ElsewhereParked:
         return result
 
     async def _have_answered(self, id: str, reply: ParkedReply, context: Context) -> ParkedMail:
-        key = f"mounted-question-{reply.number}"
+        key = name_question(reply.number)
         question: dict[str, Any] = {"method": reply.method, "params": reply.params}
         try:
             answers = await context.ask({key: question})

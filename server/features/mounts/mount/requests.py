@@ -20,6 +20,7 @@ from toolgate.server.features.mounts.mount.forwarded_request import (
     RELATED,
     ForwardedRequest,
     Result,
+    name_question,
     start_request,
     start_task,
 )
@@ -74,11 +75,15 @@ class RequestForwarder:
         meta = strip_meta(caller.meta)
         asked = {**params, "_meta": meta} if meta else params
         sent = ForwardedParams(method, asked, headers, caller.log_level, as_task)
+        key = self._find_key(context)
         id, is_new = await self._name_call(context)
         try:
             with self._limits.count(context.principal, is_new=is_new):
-                async with self._mount.take_turn(self._find_key(context)):
-                    return _finish(await self._carry(id, is_new, sent, context, is_repeatable), context)
+                async with self._mount.take_turn(key):
+                    result = None if is_new else await self._take_up(id, context)
+                    if result is None:  # an empty one is a result, too
+                        result = await self._carry(key, id, is_new, sent, context, is_repeatable)
+                    return _finish(result, context)
         except UpstreamRefusedError as error:
             raise _create_rpc_error(error.refusal) from None
 
@@ -86,17 +91,25 @@ class RequestForwarder:
         """Yield at each change of a resource."""
         return self._mount.watches.watch(self._find_key(context), uri)
 
-    async def _carry(
-        self, id: str, is_new: bool, sent: ForwardedParams, context: Context, is_repeatable: bool
-    ) -> Result:
-        parked = None if is_new else self.parked.take(id, context.principal)
-        if parked is not None:
-            return await self._go_on(parked, context, id)
-        if not is_new and self._elsewhere is not None:
-            result = await self._elsewhere.carry_on(id, context)
-            if result is not None:
-                return result
+    async def _take_up(self, id: str, context: Context) -> Result | None:
+        """Return the result of a call that has waited for its client, here or at another server; None: none waits."""
+        parked = self.parked.take(id, context.principal)
+        if parked is None:
+            return None if self._elsewhere is None else await self._elsewhere.carry_on(id, context)
+        try:
+            return await self._follow_or_park(parked, context, id)
+        except MountError as error:
+            raise (_create_doubt(error) if error.code in BROKEN else error) from None
 
+    async def _carry(
+        self,
+        key: SessionKey,
+        id: str,
+        is_new: bool,
+        sent: ForwardedParams,
+        context: Context,
+        is_repeatable: bool,
+    ) -> Result:
         async def send(session: UpstreamSession) -> Result:
             if session.info.is_modern:
                 return await self._ask_in_rounds(session, sent, context)
@@ -105,16 +118,7 @@ class RequestForwarder:
             request = start_task(session, sent, context) if sent.is_task else start_request(session, sent, context)
             return await self._follow_or_park(await request, context, id)
 
-        return await self._repeat(self._find_key(context), send, is_repeatable)
-
-    async def _go_on(self, parked: ForwardedRequest, context: Context, id: str) -> Result:
-        """Return the result of a call that has waited for its client."""
-        try:
-            return await self._follow_or_park(parked, context, id)
-        except MountError as error:
-            if error.code in BROKEN:
-                raise MountError("MAY_HAVE_RUN", f"{error.sentence}; the call may have run") from None
-            raise
+        return await self._repeat(key, send, is_repeatable)
 
     async def _name_call(self, context: Context) -> tuple[str, bool]:
         """Return a name that the client's later tries of this call have, too, and whether this is the first."""
@@ -150,7 +154,7 @@ class RequestForwarder:
                 if is_first and (error.code in NEVER_RAN or (is_repeatable and error.code in BROKEN)):
                     is_first = False
                 elif error.code in BROKEN and not is_repeatable:
-                    raise MountError("MAY_HAVE_RUN", f"{error.sentence}; the call may have run") from None
+                    raise _create_doubt(error) from None
                 else:
                     raise
 
@@ -175,7 +179,7 @@ class RequestForwarder:
             if _read(result, "resultType") != "input_required":
                 return result
             requests = _read(result, "inputRequests") or {}
-            keys = {_name_question(key, used): key for key in requests}
+            keys = {_choose_question_name(key, used): key for key in requests}
             answers = await context.ask({name: requests[key] for name, key in keys.items()}) if keys else {}
             given = {"inputResponses": {keys[name]: answer for name, answer in answers.items()}}
             if "requestState" in result:
@@ -214,7 +218,7 @@ def create_key(
     return SessionKey(principal, profile, session if per == "session" else "", scopes)
 
 
-def _name_question(key: str, used: set[str]) -> str:
+def _choose_question_name(key: str, used: set[str]) -> str:
     """Return the name under which the client is asked, and add it to those that are used."""
     name, number = key, 1
     while name in used:
@@ -248,7 +252,7 @@ async def _follow(request: ForwardedRequest, context: Context, seconds: float) -
 
 async def _have_answered(request: ForwardedRequest, question: Question, context: Context) -> None:
     """Ask the client, and tell the mounted server. Raises InputRequired: the client is to call again."""
-    key = f"mounted-question-{request.asked}"
+    key = name_question(request.asked)
     peer = request.session.peer
     try:
         answers = await context.ask({key: {"method": question.method, "params": question.params}})
@@ -278,6 +282,11 @@ async def _pass_on(notice: MountNotice, context: Context) -> None:
     with contextlib.suppress(ValueError):  # a level that is none
         logger = params.get("logger")
         await context.log(str(params.get("level")), params.get("data"), logger if isinstance(logger, str) else None)
+
+
+def _create_doubt(error: MountError) -> MountError:
+    """Return the error for a call whose answer was lost."""
+    return MountError("MAY_HAVE_RUN", f"{error.sentence}; the call may have run")
 
 
 def _create_interruption(error: MountError) -> MountError:

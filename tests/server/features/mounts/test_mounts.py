@@ -486,6 +486,11 @@ def test_commands_on_the_machine_see_how_mounts_are_and_restart_one(
     assert main.run(("mount", "list", "--json", *options)) == 0
     assert json.loads(capsys.readouterr().out)["tools"]["far"]["far__echo"] == "echo"
     assert "is its tool" not in list_mounts()  # all have the prefix and their own names
+    write_config(tmp_path, *(command_mount("legacy", name, 'prefix = ""') for name in ("far", "kept")))
+    assert eventually(lambda: re.search(r"^far: echo_[0-9a-f]{6} is its tool 'echo'$", list_mounts(), re.MULTILINE))
+    write_config(tmp_path, command_mount("legacy"), command_mount("legacy", "kept"))
+    wait_listed(server, "far", "kept")
+    pid, kept = server.text("far__pid"), server.text("kept__pid")
     assert eventually(lambda: main.run(("mount", "restart", "far", *options)) == 0)
     assert server.text("far__pid") != pid
     assert server.text("kept__pid") == kept
