@@ -21,7 +21,7 @@
     control      files by which commands and a running server know each other
     publisher    writes how they are, for those commands
     mount_events, gauges      what clients can subscribe to, and what Prometheus reads
-    file_comparison   finds mounts that other servers on the state have otherwise
+    file_comparison   finds mounts that differ between the servers on one state
 
 Names and lists differ between clients: `views` makes a registry for each kind of client. What a mounted server says
 goes through as it came (`Output.wire`, `Relay`); it is hostile, so sizes, pages, questions and notices are bounded.

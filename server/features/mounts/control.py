@@ -29,8 +29,8 @@ WISHES: tuple[Wish, ...] = ("restart", "logs")
 
 class ServerStatus(msgspec.Struct, frozen=True):
     """What one server says. `restarts` and `logs`: the last wish for each mount that it has followed, as a time of the
-    file. `differing`: mounts that other servers on the state have otherwise. `names`: of each mount, what its tools are
-    called here → their own names."""
+    file. `differing`: mounts that other servers on the state lack, or configure differently. `names`: of each mount,
+    what its tools are called here → their own names."""
 
     pid: int
     began: str  # when the process did: another one may have its number later

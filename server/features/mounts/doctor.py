@@ -31,7 +31,7 @@ async def mounts(config: Config) -> CheckFinding:
     differing = sorted({name for status in statuses for name in status.differing})
     if differing:
         remedy = "give all servers of the state the same [mounts]: a person may reach any of them"
-        raise CheckError(f"other servers have not the same mounts: {', '.join(differing)}", remedy)
+        raise CheckError(f"mounts differ between the servers on this state: {', '.join(differing)}", remedy)
     unpinned = [mount.name for mount in found.mounts if is_unpinned(mount.command, mount.args)]
     told = "; ".join(f"{trial.name}: {describe_trial(trial)}" for trial in trials)
     if unpinned:

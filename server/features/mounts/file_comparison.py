@@ -32,7 +32,7 @@ def digest_mounts(mounts: Sequence[MountConfig]) -> dict[str, str]:
 
 class FileComparison:
     """Tells the other replicas what is mounted here, and finds what differs. `on_change()` is called when `differing`
-    does: the names of mounts that another replica has not, or otherwise."""
+    does: the mounts that another replica lacks, or configures differently."""
 
     def __init__(
         self, bus: Bus, list_mounts: Callable[[], Sequence[MountConfig]], on_change: Callable[[], None]
@@ -60,11 +60,11 @@ class FileComparison:
         if differing != self.differing:
             self.differing = differing
             if differing:
-                log.warning("other servers on this state have not the same mounts: %s", ", ".join(differing))
+                log.warning("mounts differ between the servers on this state: %s", ", ".join(differing))
             self._on_change()
 
 
 def find_differences(own: Digests, data: bytes) -> set[str]:
-    """Return the names of mounts that another server's digests name otherwise."""
+    """Return the names of mounts that another server lacks, or configures differently."""
     other = msgspec.json.decode(data, type=dict[str, str])
     return {name for name in own.keys() | other.keys() if own.get(name) != other.get(name)}

@@ -18,7 +18,7 @@ class StatusPublisher:
         read_states: Callable[[], Mapping[str, MountState]],
         read_names: Callable[[], Mapping[str, Mapping[str, str]]],
     ) -> None:
-        self.differing: Sequence[str] = ()  # mounts that other servers have otherwise
+        self.differing: Sequence[str] = ()  # mounts that other servers lack, or configure differently
         self._control = control
         self._read_states = read_states
         self._read_names = read_names

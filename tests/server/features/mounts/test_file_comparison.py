@@ -43,6 +43,6 @@ def test_doctor_says_what_differs(tmp_path: Path, capsys: pytest.CaptureFixture[
     control.begin()
     control.publish({}, ["far", "other"])
     assert main.run(("doctor", *options, "--state", str(tmp_path / "state"))) == 1
-    assert "other servers have not the same mounts: far, other" in capsys.readouterr().out
+    assert "mounts differ between the servers on this state: far, other" in capsys.readouterr().out
     control.end()
     assert not list((tmp_path / "state/cache/mounts/status").iterdir())
