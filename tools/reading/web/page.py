@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from toolgate.tools.api.errors import ToolError
 
 MAX_URL = 8_000  # characters; the most that servers and browsers accept
+MAX_SHORT = 200  # characters of a URL in an error text
 BROKE_OFF = "it broke off: read as far as it came"
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
 
@@ -29,5 +30,5 @@ class AddressRefusedError(ToolError):
 
 def shorten_url(url: str) -> str:
     """Return a URL for an error text: one line, not too long."""
-    line = "".join(character if character.isprintable() else "?" for character in url)
-    return line if len(line) <= 200 else f"{line[:200]}…"
+    line = "".join(character if character.isprintable() else "?" for character in url[:MAX_SHORT])
+    return line if len(url) <= MAX_SHORT else f"{line}…"
