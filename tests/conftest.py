@@ -16,6 +16,7 @@ from tests.clients.raw_client import ROOT, Server, served
 from tests.clients.raw_http_client import Opener, Site, site, spoken
 from tests.needed_features import needs_deleted
 from tests.servers import forked_command
+from tests.servers.open_folder import open_folder
 from tests.servers.postgres import Postgres, running_postgres
 from toolgate.server.auth.login import accounts
 
@@ -192,6 +193,13 @@ def _leave_sse_to_the_soak(items: list[pytest.Item]) -> None:
         carriers = set() if callspec is None else {callspec.params.get(name) for name in ("connect", "everywhere")}
         if "sse" in carriers and not any(map(item.path.is_relative_to, OVER_ALL)):
             item.add_marker(pytest.mark.soak)
+
+
+@pytest.fixture
+def open_path() -> Iterator[Path]:
+    """Like `tmp_path`, for other users too."""
+    with open_folder() as folder:
+        yield folder
 
 
 @pytest.fixture(autouse=True, scope="session")

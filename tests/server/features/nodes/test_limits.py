@@ -4,12 +4,12 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.server.features.nodes.nodes import NodeProcess, fake_principal, gateway, running_node
+from tests.servers.open_folder import open_folder
 from tests.tools.shell_commands import BOUND
 from tests.tools.workspace.test_limits import LIMITS
 from toolgate.tools.api.errors import ToolError
@@ -28,13 +28,11 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
-    folder: Path = tmp_path_factory.mktemp("node")
-    for parent in (folder, *folder.parents[:2]):
-        parent.chmod(0o755)  # other users have to pass
+def node() -> Iterator[NodeProcess]:
     words = [word for name, value in LIMITS.items() if name != "age" for word in ("--limit", f"{name}={value}")]
     first = 20_000 + os.getpid() % 2000 * 10  # no server's default: it would end their processes
-    with running_node(folder, *words, "--sandbox", "bwrap", "--sandbox-uids", f"{first}-{first + 9}") as node:
+    uids = ("--sandbox-uids", f"{first}-{first + 9}")
+    with open_folder() as folder, running_node(folder, *words, "--sandbox", "bwrap", *uids) as node:
         yield node
 
 

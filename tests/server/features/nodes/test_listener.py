@@ -36,14 +36,11 @@ def test_a_place_that_is_missing_is_said(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
-def test_a_place_without_permission_is_said(tmp_path: Path) -> None:
-    tmp_path.chmod(0o755)
-    for folder in tmp_path.parents[:2]:
-        folder.chmod(folder.stat().st_mode | 0o011)
+def test_a_place_without_permission_is_said(open_path: Path) -> None:
     "host".encode("idna")  # loads what this user may not read
     os.seteuid(USER)
     try:
-        assert refusal(NodeAddress(tmp_path / "node.sock")).endswith("permission denied")
+        assert refusal(NodeAddress(open_path / "node.sock")).endswith("permission denied")
         assert refusal(NodeAddress(host="127.0.0.1", port=1)) == "--listen: 127.0.0.1:1: permission denied"
     finally:
         os.seteuid(0)

@@ -36,10 +36,9 @@ except OSError as error:
         pytest.param("uid", "all", True, marks=pytest.mark.soak),
     ],
 )
-def test_a_command_has_no_way_to_the_node(tmp_path: Path, level: str, network: str, *, reaches: bool) -> None:
-    for folder in (tmp_path, *tmp_path.parents[:3]):
-        folder.chmod(folder.stat().st_mode | 0o055)  # only the file's own mode, or the sandbox, is in the way
-    words = ("--sandbox", level, "--sandbox-network", network, "--sandbox-paths", str(tmp_path / "certificates"))
+def test_a_command_has_no_way_to_the_node(open_path: Path, level: str, network: str, *, reaches: bool) -> None:
+    # only the file's own mode, or the sandbox, is in the way
+    words = ("--sandbox", level, "--sandbox-network", network, "--sandbox-paths", str(open_path / "certificates"))
 
     async def body(node: NodeProcess) -> None:
         async with remote_caller(node) as me:
@@ -47,7 +46,7 @@ def test_a_command_has_no_way_to_the_node(tmp_path: Path, level: str, network: s
             (node.certificates / "open").write_text("readable")
             assert text_of(await me.bash(f"cat {node.certificates}/open")) == "readable"
             for name in ("certificates/node.pem", "state/node.lock", "state/keys"):
-                read = text_of(await me.bash(f"cp -r {tmp_path / name} it && echo it-was-read"))
+                read = text_of(await me.bash(f"cp -r {open_path / name} it && echo it-was-read"))
                 assert "it-was-read" not in read, read
             script = SPEAK.format(host=HOST, port=node.address.port)
             spoken = text_of(await me.bash(f"/usr/bin/python3 - <<'END'{script}END"))
@@ -58,5 +57,5 @@ def test_a_command_has_no_way_to_the_node(tmp_path: Path, level: str, network: s
                 through = text_of(await me.bash(f"curl -sS -p -x $http_proxy --noproxy '' {url}"))
                 assert "403" in through, through
 
-    with running_node(tmp_path, *words, host=HOST) as node:
+    with running_node(open_path, *words, host=HOST) as node:
         asyncio.run(body(node))
