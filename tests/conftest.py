@@ -12,12 +12,13 @@ import pytest
 
 from tests import pairs
 from tests.clients.chromium import browser
-from tests.clients.raw_client import ROOT, Server, served
+from tests.clients.raw_client import PATIENCE, ROOT, Server, served
 from tests.clients.raw_http_client import Opener, Site, site, spoken
 from tests.needed_features import needs_deleted
 from tests.servers import forked_command
 from tests.servers.open_folder import open_folder
 from tests.servers.postgres import Postgres, running_postgres
+from tests.servers.state_limits import BUSY, CALL, set_limits
 from toolgate.server.auth.login import accounts
 
 PROBE = ("-p", str(ROOT / "tests" / "plugins"))
@@ -33,6 +34,7 @@ PACKAGES = {
 }
 
 gc.disable()  # objects from the imports stay
+set_limits(PATIENCE, PATIENCE)
 
 SLOW = (  # the files that take 20 s or more, the slowest first: else one of them ends alone
     "escape/test_escapes.py",
@@ -200,6 +202,13 @@ def open_path() -> Iterator[Path]:
     """Like `tmp_path`, for other users too."""
     with open_folder() as folder:
         yield folder
+
+
+@pytest.fixture
+def real_state_limits() -> Iterator[None]:
+    set_limits(CALL, BUSY)
+    yield
+    set_limits(PATIENCE, PATIENCE)
 
 
 @pytest.fixture(autouse=True, scope="session")

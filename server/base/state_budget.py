@@ -19,7 +19,7 @@ class StateBudget:
 
     __slots__ = ("_clock", "_seconds", "_spent", "_spent_at", "_users", "is_closed")
 
-    def __init__(self, seconds: float = SECONDS, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._seconds = seconds
         self._clock = clock
         self._spent = 0.0
@@ -61,14 +61,14 @@ def current_budget() -> StateBudget | None:
 
 def start_budget() -> None:
     """Give the code that follows in this context a budget of its own, as for an HTTP request."""
-    _CURRENT.set(StateBudget())
+    _CURRENT.set(StateBudget(SECONDS))
 
 
 def enter_call() -> StateBudget:
     """Bound the waits of one message by the budget of its HTTP request, or else by a new one. Call `leave` after it."""
     budget = current_budget()
     if budget is None:
-        budget = StateBudget()
+        budget = StateBudget(SECONDS)
         _CURRENT.set(budget)
     budget.enter()
     return budget

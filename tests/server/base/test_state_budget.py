@@ -54,7 +54,7 @@ def test_the_budget_of_a_long_call_is_whole_again_after_a_while() -> None:
 
 
 def test_it_is_closed_after_the_last_message() -> None:
-    budget = StateBudget()
+    budget = StateBudget(3.0)
     budget.enter()
     budget.enter()
     budget.leave()

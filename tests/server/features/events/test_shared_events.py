@@ -5,8 +5,6 @@ from collections.abc import Callable, Collection
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-import pytest
-
 from tests.clients.raw_client import PATIENCE
 from tests.server.features.events.event_service import events_of
 from tests.server.features.events.test_streams import active, next_name, stream
@@ -16,15 +14,8 @@ from tests.server.features.replicas.bus.pairs import run_replicas as run_replica
 from tests.servers.http_in_process import Inside, inside
 from toolgate.server.base.bus.bus import Bus
 from toolgate.server.base.principal import GrantKey
-from toolgate.server.state.sqlite import store as sqlite_store
 
 Run = Callable[..., None]
-
-
-@pytest.fixture(autouse=True)
-def _patient_stores(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two stores of one process wait for each other: on a busy machine for longer than two processes would."""
-    monkeypatch.setattr(sqlite_store, "BUSY", PATIENCE)
 
 
 class Replica:

@@ -11,7 +11,8 @@ import pytest
 
 from tests.clients.raw_client import PATIENCE
 from tests.servers.postgres import Postgres
-from toolgate.server.base.state_budget import SECONDS, start_budget
+from tests.servers.state_limits import CALL
+from toolgate.server.base.state_budget import start_budget
 from toolgate.server.features.postgres.database.store import PostgresStore
 from toolgate.server.features.postgres.database_url import parse_database_url
 from toolgate.server.state.commit_gate import UNKNOWN
@@ -20,7 +21,8 @@ from toolgate.server.state.rows.callbacks import CallbackStore
 from toolgate.server.state.rows.todos import TodoStore
 from toolgate.server.state.store import StateError
 
-END = SECONDS + 10.0  # seconds in which a call ends on a slow machine; PostgreSQL hangs for as long as it takes
+pytestmark = pytest.mark.usefixtures("real_state_limits")
+END = CALL + 10.0  # seconds in which a call ends on a slow machine; PostgreSQL hangs for as long as it takes
 
 
 def run_one(url: str, body: Any, **how: Any) -> Any:
