@@ -1,6 +1,5 @@
 """Manage the accounts of the built-in login in the state database (`toolgate user …`)."""
 
-import signal
 import sys
 
 from toolgate.server.auth.grants import Grants
@@ -9,6 +8,7 @@ from toolgate.server.auth.login.passwords import MAX_PASSWORD
 from toolgate.server.base.principal import derive_subject
 from toolgate.server.base.text import escape_unprintable
 from toolgate.server.cli.commands.store_command import CommandError, with_store
+from toolgate.server.cli.terminal.hidden_input import prompt_hidden
 from toolgate.server.cli.terminal.output import format_count, format_time, print_table
 from toolgate.server.config.load import Config
 from toolgate.server.policy.sign_in_methods import format_identity
@@ -78,7 +78,7 @@ def _require_database(store: Store, name: str) -> None:
 def _read_password(name: str) -> str:
     """Read a password: from a terminal twice without echo, or a pipe's first line; a second one must be equal."""
     if sys.stdin.isatty():
-        first, again = _prompt_password(f"Password for {name}: "), _prompt_password("The same again: ")
+        first, again = (prompt_hidden(text, "password") for text in (f"Password for {name}: ", "The same again: "))
     else:
         lines = [sys.stdin.buffer.readline(MAX_LINE) for _ in range(2)]
         try:
@@ -93,17 +93,3 @@ def _read_password(name: str) -> str:
     if first != again:
         raise CommandError("the two passwords differ")
     return first
-
-
-def _prompt_password(prompt: str) -> str:
-    import getpass  # start-up
-
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # the loop's would wait for the end of the line
-    try:
-        return getpass.getpass(prompt)
-    except EOFError:
-        raise CommandError("no password was given") from None
-    except UnicodeDecodeError:
-        raise CommandError("a password must be valid UTF-8") from None
-    finally:
-        signal.signal(signal.SIGINT, before)
