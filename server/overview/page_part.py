@@ -26,12 +26,17 @@ class PartRows(msgspec.Struct, frozen=True):
     more: the number of rows that are left out
     clients: ids of clients whose names the part shows
     grants: ids of grants whose clients it names
+    is_work: whether the rows are work that goes on for the person
     """
 
     rows: Sequence[Any]
     more: int = 0
     clients: frozenset[str] = frozenset()
     grants: frozenset[str] = frozenset()
+    is_work: bool = True
+
+
+PartAction = Callable[[str, str, Mapping[str, str]], Awaitable[ActionResult]]
 
 
 class PagePart(Protocol):
@@ -49,8 +54,9 @@ class PagePart(Protocol):
         ...
 
     @property
-    def actions(self) -> Mapping[str, Callable[[str, str], Awaitable[ActionResult]]]:
-        """What a button does, by its name. It gets the principal and the id of the row; both may be hostile."""
+    def actions(self) -> Mapping[str, PartAction]:
+        """What a button does, by its name. It gets the principal, the id of the row and the fields of its form; all
+        but the first may be hostile."""
         ...
 
     async def read(self, principal: str) -> PartRows:

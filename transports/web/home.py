@@ -17,7 +17,7 @@ from toolgate.server import VERSION
 from toolgate.server.calls.pending_questions import PendingQuestions, QuestionView
 from toolgate.server.overview.dashboard import Dashboard, RunsUnreachableError
 from toolgate.server.overview.health import ServerHealth
-from toolgate.server.overview.page_part import ALREADY_ENDED, ActionResult
+from toolgate.server.overview.page_part import ALREADY_ENDED, ActionResult, PartAction
 from toolgate.server.protocol.session import short_hash
 from toolgate.transports.http.sessions.session import HttpSession
 from toolgate.transports.http.sessions.sessions import Sessions
@@ -178,7 +178,12 @@ class HomePage:
         named = {each.session.client for _, _, each in shown} | {each.client for each in questions}
         named |= {each.client for each in approvals}
         names, clients = await self._find_names(grants, going.grants, named | going.clients)
-        kept = going.tasks or going.plans or going.callbacks or any(added.rows for added in going.added.values())
+        kept = (
+            going.tasks
+            or going.plans
+            or going.callbacks
+            or any(added.rows and added.is_work for added in going.added.values())
+        )
         active = bool(going.calls or going.runs or kept or questions)
         return {
             "csrf": csrf,
@@ -354,10 +359,8 @@ class HomePage:
         return self.context.pages.static_file(name)
 
 
-async def _act_on_part(
-    act: Callable[[str, str], Awaitable[ActionResult]], visitor: Visitor, id: str, _fields: Mapping[str, str]
-) -> ActionResult:
-    return await act(principal_of(visitor), id)
+async def _act_on_part(act: PartAction, visitor: Visitor, id: str, fields: Mapping[str, str]) -> ActionResult:
+    return await act(principal_of(visitor), id, fields)
 
 
 def _form_fields(question: QuestionView) -> list[elicitation_form.FormField] | None:

@@ -172,10 +172,10 @@ class SubscriptionsPart:
             raise NotDeliveredError(FAILURES[outcome.error], is_final=outcome.disposition is Disposition.FINAL)
         return None if outcome is None else True
 
-    async def _unsubscribe(self, principal: str, id: str) -> ActionResult:
+    async def _unsubscribe(self, principal: str, id: str, _fields: Mapping[str, str]) -> ActionResult:
         return ActionResult(SUBSCRIPTION_ENDED) if await self.end(principal, id) else ActionResult(ALREADY_ENDED, 404)
 
-    async def _test(self, principal: str, id: str) -> ActionResult:
+    async def _test(self, principal: str, id: str, _fields: Mapping[str, str]) -> ActionResult:
         try:
             is_delivered = await self.send_test(principal, id)
         except KeyError:

@@ -120,6 +120,12 @@
       }
       showResult((await answer.json()).told, answer.ok);
       if (!answer.ok) return;
+      form.reset();
+      const fold = form.closest("details[data-chosen]");
+      if (fold) {
+        fold.open = false;
+        delete fold.dataset.chosen;
+      }
       const row = button.closest(".row");
       if (row) sources.delete(row);
       closeSteps(null);
