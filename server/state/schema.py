@@ -338,6 +338,16 @@ placement = _table(  # the node that has a principal's workspace
     Column("placed_at", Float, nullable=False),  # or when a move of it began last
 )
 
+# Mounted servers
+
+secret = _table(  # that the configuration of a mount names
+    "secret",
+    Column("principal", AnyText, primary_key=True, nullable=False),  # whose it is; "": everybody's
+    Column("name", AnyText, primary_key=True, nullable=False),
+    Column("sealed", AnyText, nullable=False),
+    Column("set_at", Float, nullable=False, index=True),
+)
+
 # People
 
 account = _table(

@@ -34,6 +34,7 @@ Subject = Literal[
     "oauth",  # clients, grants, consents and tokens
     "places",
     "plans",
+    "secrets",
     "sessions",
     "tasks",
     "todos",

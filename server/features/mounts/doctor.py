@@ -22,7 +22,8 @@ async def mounts(config: Config) -> CheckFinding:
     found = read_own_mounts(config)
     if not found.mounts and not found.faults:
         raise CheckSkippedError("none are configured")
-    trials = await try_mounts(config, found.mounts)
+    personal = [mount.name for mount in found.mounts if mount.needs_own_secrets and config.is_remote]
+    trials = await try_mounts(config, [mount for mount in found.mounts if mount.name not in personal])
     faults = [f"{fault.name}: {fault.code}: {fault.text}" for fault in found.faults]
     faults += [f"{trial.name}: {trial.code}: {trial.error}" for trial in trials if trial.code]
     if faults:
@@ -33,7 +34,12 @@ async def mounts(config: Config) -> CheckFinding:
         remedy = "give all servers of the state the same [mounts]: a person may reach any of them"
         raise CheckError(f"mounts differ between the servers on this state: {', '.join(differing)}", remedy)
     unpinned = [mount.name for mount in found.mounts if is_unpinned(mount.command, mount.args)]
-    told = "; ".join(f"{trial.name}: {describe_trial(trial)}" for trial in trials)
+    told = "; ".join(
+        (
+            *(f"{trial.name}: {describe_trial(trial)}" for trial in trials),
+            *(f"{name}: not tried, as it wants a person's own secrets" for name in personal),
+        )
+    )
     if unpinned:
         remedy = "name a version, such as package@1.2.3: what runs is then what you have looked at"
         return CheckNote(f"{told}; {', '.join(unpinned)} may run another version at each start", remedy)

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncGenerator, Sequence
+from typing import TYPE_CHECKING
 
 from toolgate.server.app.host import AppHost, Job
 from toolgate.server.base.watch import watch_folders
@@ -13,6 +14,7 @@ from toolgate.server.features.mounts.control import FOLDER, MountControl
 from toolgate.server.features.mounts.file_comparison import FileComparison
 from toolgate.server.features.mounts.gauges import mount_rows
 from toolgate.server.features.mounts.health import describe_mounts
+from toolgate.server.features.mounts.kept_secrets.secret_store import SecretStore
 from toolgate.server.features.mounts.mount.lists import ListStore
 from toolgate.server.features.mounts.mount.mount import Mount
 from toolgate.server.features.mounts.mount.mount_standing import MountState
@@ -21,12 +23,15 @@ from toolgate.server.features.mounts.mount.parked_requests import ParkedRequests
 from toolgate.server.features.mounts.mount.requests import RequestForwarder
 from toolgate.server.features.mounts.mount_events import MountEvents
 from toolgate.server.features.mounts.mount_set import MountSet
-from toolgate.server.features.mounts.openers import create_opener, make_id
+from toolgate.server.features.mounts.openers import create_opener, create_resolver, make_id
 from toolgate.server.features.mounts.parts.client_sessions import LEFT_AFTER, LOOK
 from toolgate.server.features.mounts.parts.create import PartMaker
 from toolgate.server.features.mounts.parts.views import MountViews, ServedMount
 from toolgate.server.features.mounts.publisher import StatusPublisher
 from toolgate.tools.api.registry import Part, Registry
+
+if TYPE_CHECKING:
+    from toolgate.server.overview.page_part import PagePart
 
 FOLLOW_AFTER = 1.0  # seconds after the start that the config file is followed
 DEBOUNCE = 200  # ms that changes of it are gathered for
@@ -51,7 +56,8 @@ class MountsFeature:
         host.metric_rows.append(lambda: mount_rows(lambda: [served.mount for served in self._list_served()]))
         host.health_parts.append(lambda: describe_mounts([served.mount for served in self._list_served()]))
         host.on.swap.append(lambda _before, _after: self._publish_soon())  # other names are served
-        host.on.removal.append(self._end_principal)
+        host.on.removal.append(lambda principal: self._end_principal(host, principal))
+        host.page_parts.append(lambda: self._create_page_part(host))
         if host.config.mounts:
             host.views.take(lambda _: self._views)
         host.jobs.append(Job(lambda: self._follow(host), FOLLOW_AFTER))
@@ -82,6 +88,11 @@ class MountsFeature:
             if self._mounts is not None:
                 await self._mounts.close()
             await publisher.end()
+
+    def _create_page_part(self, host: AppHost) -> "PagePart":
+        from toolgate.server.features.mounts.kept_secrets.page_part import SecretsPart  # start-up: HTTP alone has pages
+
+        return SecretsPart(SecretStore(host.store(), host.keys()), self._list_configs)
 
     async def _follow(self, host: AppHost) -> None:
         mounts, control, publisher = self._mounts, self._control, self._publisher
@@ -126,7 +137,8 @@ class MountsFeature:
         if self._serves and self._publisher is not None:
             self._publisher.publish_soon()
 
-    async def _end_principal(self, principal: str) -> None:
+    async def _end_principal(self, host: AppHost, principal: str) -> None:
+        await SecretStore(host.store(), host.keys()).remove_all(principal)
         for served in self._list_served():
             served.forwarder.parked.end(principal)
             served.mount.end_principal(principal)
@@ -158,6 +170,7 @@ class MountsFeature:
             lambda: self._refresh(host),
             self._publish_soon,
             lambda principal, fault: self._events.tell(config.name, principal, fault),
+            create_resolver(host, config),
         )
         per = config.per or ("session" if config.url and host.config.is_remote else "person")
         forwarder = RequestForwarder(mount, per, host.bus() if host.is_shared else None)

@@ -9,6 +9,7 @@ from pathlib import Path
 from toolgate.server.app.host import AppHost
 from toolgate.server.features.mounts.config.mount_config import MountConfig
 from toolgate.server.features.mounts.install.installation import find_argv
+from toolgate.server.features.mounts.kept_secrets.resolver import ResolvedMount, SecretResolver, find_secret_names
 from toolgate.server.features.mounts.mount.mount import Opener
 from toolgate.server.features.mounts.mount.pool import SessionKey
 from toolgate.server.features.mounts.mount.profile import extend_path
@@ -21,23 +22,37 @@ from toolgate.tools.workspace.workspace import ProgramStream, Workspace
 
 GUARDED = {"PYTHONNOUSERSITE": "1"}  # the home is the person's, and what lies there must not run with the variables
 
+MAX_CLIENTS = 256  # with different secrets, whose idle connections are kept
+
 FindWorkspace = Callable[[str], Awaitable[Workspace]]
 
 
 class UrlOpener:
-    """Conversations share the connections to the URL."""
+    """Conversations share the connections to the URL, where they share its secrets."""
 
-    def __init__(self, config: MountConfig, own_id: str) -> None:
-        self._config = config
+    def __init__(self, own_id: str) -> None:
         self._own_id = own_id
-        self._client = HttpClient(config.url, config.headers)
+        self._clients: dict[tuple[object, ...], HttpClient] = {}
 
-    async def open(self, key: SessionKey, on_notice: OnNotice) -> UpstreamSession:
+    async def open(self, key: SessionKey, mount: ResolvedMount, on_notice: OnNotice) -> UpstreamSession:
         capabilities = extend_path(key.profile.capabilities, self._own_id)
-        return await open_url(self._config, self._client, capabilities, on_notice)
+        return await open_url(mount.config, await self._find_client(mount), capabilities, on_notice)
 
     async def close(self) -> None:
-        await self._client.close()
+        for client in self._clients.values():
+            await client.close()
+
+    async def _find_client(self, mount: ResolvedMount) -> HttpClient:
+        """Return what carries requests with these secrets."""
+        config = mount.config
+        name = (config.url, *config.headers.items())
+        found = self._clients.pop(name, None)
+        if found is None:
+            if len(self._clients) >= MAX_CLIENTS:
+                await self._clients.pop(next(iter(self._clients))).close()
+            found = HttpClient(config.url, config.headers, mount.values)
+        self._clients[name] = found
+        return found
 
 
 class ProgramOpener:
@@ -50,31 +65,28 @@ class ProgramOpener:
 
     def __init__(
         self,
-        config: MountConfig,
         own_id: str,
         find_workspace: FindWorkspace,
         state: Path | None,
         *,
         keeps_secrets: bool,
     ) -> None:
-        self._config = config
         self._own_id = own_id
         self._find_workspace = find_workspace
         self._state = state
         self._keeps_secrets = keeps_secrets
 
-    async def open(self, key: SessionKey, on_notice: OnNotice) -> UpstreamSession:
+    async def open(self, key: SessionKey, mount: ResolvedMount, on_notice: OnNotice) -> UpstreamSession:
         async def start() -> ProgramStream:
-            return await self._start(key.principal or f"mount-{self._config.name}")
+            return await self._start(mount.config, key.principal or f"mount-{mount.config.name}")
 
         capabilities = extend_path(key.profile.capabilities, self._own_id)
-        return await open_program(self._config, start, capabilities, on_notice)
+        return await open_program(mount.config, start, capabilities, on_notice)
 
     async def close(self) -> None:
         """The conversations end their programs themselves."""
 
-    async def _start(self, principal: str) -> ProgramStream:
-        config = self._config
+    async def _start(self, config: MountConfig, principal: str) -> ProgramStream:
         workspace = await self._find_workspace(principal)
         if config.env and self._keeps_secrets and not workspace.isolates_environment:
             raise MountError(
@@ -95,7 +107,7 @@ def create_opener(host: AppHost, config: MountConfig) -> Opener:
     """Return what opens conversations for one mount of a server."""
     own_id = make_id(host)
     if config.url:
-        return UrlOpener(config, own_id)
+        return UrlOpener(own_id)
 
     async def find_workspace(principal: str) -> Workspace:
         if (prepare := host.prepare()) is not None:
@@ -103,7 +115,16 @@ def create_opener(host: AppHost, config: MountConfig) -> Opener:
         return host.workspaces().get_or_open(principal)
 
     state = None if host.config.node else host.folder()  # what is installed here is not there
-    return ProgramOpener(config, own_id, find_workspace, state, keeps_secrets=host.signs_in)
+    return ProgramOpener(own_id, find_workspace, state, keeps_secrets=host.signs_in)
+
+
+def create_resolver(host: AppHost, config: MountConfig) -> SecretResolver | None:
+    """Return what finds the secrets that one mount of a server names, or None: it names none."""
+    if not find_secret_names(config):
+        return None
+    from toolgate.server.features.mounts.kept_secrets.secret_store import SecretStore  # start-up
+
+    return SecretResolver(config, SecretStore(host.store(), host.keys()))
 
 
 def make_id(host: AppHost) -> str:

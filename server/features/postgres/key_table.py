@@ -19,7 +19,7 @@ from toolgate.server.state.keys import file as key_file
 from toolgate.server.state.keys.sealed_state import FixedKey, Sealer
 from toolgate.server.state.store import Store
 
-NAMES = ("audit-chains", "event-cursor", "event-secrets", "questions", "request-state", "signing")
+NAMES = ("audit-chains", "event-cursor", "event-secrets", "mount-secrets", "questions", "request-state", "signing")
 LOOK = 5.0  # seconds between two reads
 ANNOUNCE = 2 * LOOK  # seconds from the making of a key to its first use
 PURPOSE = "sealing key"

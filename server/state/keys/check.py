@@ -18,6 +18,7 @@ REMADE = {
 NEEDED = {
     "signing": "everybody signs in again",
     "event-secrets": "clients subscribe to events again",
+    "mount-secrets": "secrets of mounts are set again",
 }
 OTHERS = {
     "audit": "move audit/ and keys/audit away together, and a new log begins",

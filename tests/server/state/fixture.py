@@ -1,7 +1,7 @@
 """Write the fixture of the present schema, with rows in every table, by running today's code. A new version of the
 tables puts the fixture that this writes in place of the last one, and leaves that of the oldest version unchanged:
 
-    python -m tests.server.state.fixture > tests/server/state/fixtures/13.sql
+    python -m tests.server.state.fixture > tests/server/state/fixtures/14.sql
 """
 
 import asyncio
@@ -18,6 +18,7 @@ from toolgate.server.auth.login.accounts import Accounts
 from toolgate.server.auth.tokens.signing_keys import SigningKeys
 from toolgate.server.features.events.delivery.subscription_rows import StoredSubscription, SubscriptionRows
 from toolgate.server.features.events.log.rows import EventFilter, EventLimits, EventRows, Occurrence
+from toolgate.server.features.mounts.kept_secrets.secret_store import SecretStore
 from toolgate.server.features.nodes import rows as node_rows
 from toolgate.server.features.postgres.key_table import KeyTable
 from toolgate.server.features.replicas.deployment import find_deployment
@@ -26,6 +27,7 @@ from toolgate.server.protocol.session import ApprovalRequest
 from toolgate.server.state import tables
 from toolgate.server.state.keys.file import KeyFile, create_file
 from toolgate.server.state.keys.sealed_state import Sealer
+from toolgate.server.state.keys.sealing_keys import KeyFolder
 from toolgate.server.state.rows import approvals as approval_rows
 from toolgate.server.state.rows import clients as client_rows
 from toolgate.server.state.rows import grants as grant_rows
@@ -85,6 +87,7 @@ async def use(store: Store) -> None:
     await RememberedApprovals(store).add("local", asked, "Claude", "always")
     await store.transact(lambda connection: approval_rows.mark_used(connection, "local", "6e" * 32, time.time()))
     await KeyTable(store, b"k" * 32).load()
+    await SecretStore(store, KeyFolder(folder / "keys")).set("local", "KEY", "s3cret")
     create_file(folder / "keys" / chains.KEY, AUDIT_KEY)
     await store.transact(_record)
     await clock.stop()
@@ -98,7 +101,7 @@ def _place(connection: Any) -> None:
     node_rows.set_draining(connection, "attic", "", draining=True)
     node_rows.set_limit(connection, "attic", "", 20)
     node_rows.set_adopting(connection, "cellar", "", adopts=True)
-    node_rows.place(connection, "u-5f0c6bd6", ["attic", "cellar"], time.time(), has_files=False, limits={})
+    node_rows.place(connection, "u-5f0c6bd6", ["attic", "cellar"], time.time(), has_files=False, limits={"cellar": 5})
 
 
 def _await_events(rows: EventRows, connection: Any) -> None:

@@ -38,7 +38,8 @@ from toolgate.server.state.keys.file import load_or_create_key
 from toolgate.server.telemetry.metrics.token import ensure_token
 from toolgate.server.workspaces.folders import PrincipalFolders
 
-REFUSED = ("keys/signing", "keys/event-secrets", "keys/audit", "keys/metrics", "audit/head")  # at the start
+NEEDED_KEYS = ("keys/signing", "keys/event-secrets", "keys/mount-secrets", "keys/audit")
+REFUSED = (*NEEDED_KEYS, "keys/metrics", "audit/head")  # at the start
 DATABASE = ("state.db", "state.db-wal", "state.db-shm")
 SECRET = "secret-0123456789abcdef"
 SCOPES = "tools:read tools:shell tools:workflow"
@@ -128,7 +129,7 @@ def used(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 ids.write(f"{person.session}\n")
         assert eventually(lambda: len(list(at.state.glob("spool/*/1/output"))) == 2)
         at.stop(signal.SIGKILL)
-    for name in ("questions", "request-state", "event-cursor", "event-secrets", "database"):
+    for name in ("questions", "request-state", "event-cursor", "event-secrets", "mount-secrets", "database"):
         load_or_create_key(folder / "state" / "keys" / name)
     ensure_token(folder / "state" / "keys" / "metrics")
     find_or_choose_name(folder / "state", "one")
@@ -241,7 +242,7 @@ def test_a_server_serves_with_all_files_damaged_that_it_can_do_without(tmp_path:
 
 
 @pytest.mark.pairs
-@pytest.mark.parametrize("name", ["keys/signing", "keys/event-secrets", "keys/audit"])
+@pytest.mark.parametrize("name", NEEDED_KEYS)
 @pytest.mark.parametrize("how", [how for how in DAMAGES if how != "not UTF-8"])
 def test_a_server_refuses_at_once_with_the_mend_what_it_cant_do_without(
     tmp_path: Path, used: Path, how: str, name: str

@@ -1,6 +1,6 @@
 """List the commands of mounts."""
 
-from toolgate.server.cli.parsing.command import JSON, STATE, Command, FeatureCommands
+from toolgate.server.cli.parsing.command import JSON, STATE, Command, FeatureCommands, pick_options
 from toolgate.server.config.option import Option
 from toolgate.server.config.types import parse_bool
 
@@ -23,6 +23,8 @@ PATTERNS = Option(
 REPLACE = Option("replace", "replace what has the same name", parse_bool)
 NO_INSTALL = Option("no-install", "don't install the package of an npx or uvx command", parse_bool)
 DRY_RUN = Option("dry-run", "show what would be written, and write nothing", parse_bool)
+FOR = Option("for", "the secret of one person, as toolgate user list names them", metavar="PERSON")
+SEALED = pick_options("state", opens=("state", "keys"))
 
 COMMANDS = FeatureCommands(
     commands=(
@@ -92,7 +94,35 @@ COMMANDS = FeatureCommands(
             (DRY_RUN, REPLACE),
             example="toolgate mount import ~/.cursor/mcp.json --dry-run",
         ),
+        Command(
+            "secret set",
+            "keep a secret that mounts name as ${secret:NAME}; its value comes from standard input",
+            "features.mounts.commands.secret:set_secret",
+            SEALED,
+            "NAME",
+            (FOR,),
+            example="toolgate secret set GITHUB_TOKEN < token.txt",
+        ),
+        Command(
+            "secret list",
+            "list the secrets of mounts, without their values",
+            "features.mounts.commands.secret:list_secrets",
+            SEALED,
+            "",
+            (FOR, JSON),
+            example="toolgate secret list",
+        ),
+        Command(
+            "secret remove",
+            "remove a secret",
+            "features.mounts.commands.secret:remove_secret",
+            SEALED,
+            "NAME",
+            (FOR,),
+            lister="toolgate secret list",
+            example="toolgate secret remove GITHUB_TOKEN",
+        ),
     ),
-    groups={"mount": "other MCP servers behind this one"},
-    overview={"mount": "serve other MCP servers behind this one"},
+    groups={"mount": "other MCP servers behind this one", "secret": "the secrets that mounts name"},
+    overview={"mount": "serve other MCP servers behind this one", "secret": "keep the keys of mounted servers"},
 )

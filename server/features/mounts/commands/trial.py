@@ -11,10 +11,11 @@ from toolgate.server.app.host import AppHost
 from toolgate.server.base.principal import LOCAL_NAME
 from toolgate.server.config.load import Config
 from toolgate.server.features.mounts.config.mount_config import MountConfig
+from toolgate.server.features.mounts.kept_secrets.resolver import ResolvedMount
 from toolgate.server.features.mounts.mount.lists import MountLists, fetch_lists
 from toolgate.server.features.mounts.mount.pool import SessionKey
 from toolgate.server.features.mounts.mount.profile import NOTHING
-from toolgate.server.features.mounts.openers import create_opener
+from toolgate.server.features.mounts.openers import create_opener, create_resolver
 from toolgate.server.features.mounts.upstream.errors import MountError, UpstreamRefusedError
 
 PATIENCE = 60.0  # seconds for one mount
@@ -44,9 +45,11 @@ async def try_mounts(config: Config, mounts: Sequence[MountConfig]) -> list[Moun
 async def _try_mount(host: AppHost, mount: MountConfig) -> MountTrial:
     opener, began = create_opener(host, mount), time.monotonic()
     principal = "" if host.config.is_remote else LOCAL_NAME
+    resolver = create_resolver(host, mount)
     try:
         async with asyncio.timeout(PATIENCE):
-            session = await opener.open(SessionKey(principal, NOTHING), lambda _method, _params: None)
+            resolved = resolver.fill_in(await resolver.find(principal)) if resolver else ResolvedMount(mount)
+            session = await opener.open(SessionKey(principal, NOTHING), resolved, lambda _method, _params: None)
             try:
                 lists = await fetch_lists(session)
             finally:

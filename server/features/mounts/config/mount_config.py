@@ -36,6 +36,9 @@ class MountConfig(msgspec.Struct, frozen=True, kw_only=True):
     protocol: which era is spoken with it
     limits: for each person
     asks_one: whether calls come one at a time, so that its questions are known to be of one call
+    needs_own_secrets: whether the team's secrets do not count
+
+    The values of `env` and `headers`, and `url`, name secrets as `${secret:NAME}` until the mount is opened.
     """
 
     name: str
@@ -55,3 +58,4 @@ class MountConfig(msgspec.Struct, frozen=True, kw_only=True):
     protocol: Era = "auto"
     limits: MountLimits = MountLimits()
     asks_one: bool = False
+    needs_own_secrets: bool = False

@@ -11,10 +11,14 @@ import msgspec
 
 from toolgate.server.base.text import suggest
 from toolgate.server.config.load import Config, read_tables
-from toolgate.server.features.mounts.config import values
+from toolgate.server.features.mounts.config import secret_references, values
 from toolgate.server.features.mounts.config.faults import FaultCode, MountFault, MountValueError
 from toolgate.server.features.mounts.config.mount_config import MountConfig
-from toolgate.server.features.mounts.config.placeholders import expand_placeholders, expand_variables
+from toolgate.server.features.mounts.config.placeholders import (
+    expand_placeholders,
+    expand_url,
+    expand_variables,
+)
 from toolgate.server.protocol.errors import UsageError
 
 NAME = re.compile(r"[a-z][a-z0-9-]{0,15}")
@@ -22,6 +26,8 @@ NAME_RULE = "a name is a small letter and up to 15 small letters, digits and -"
 SSE = "sse"
 TYPES = ("stdio", "http", "streamable-http", "streamableHttp", SSE)
 ONE = "one"  # call at a time
+OWN = "own"  # secrets alone
+ALL = "all"
 
 Reader = Callable[[Any], Any]
 OF_COMMAND: Mapping[str, Reader] = {
@@ -39,11 +45,12 @@ READERS: Mapping[str, Reader] = {
     "read_only": values.read_patterns,
     "prefix": values.read_prefix,
     "scope": values.read_scope,
-    "per": values.read_word("person", "session", "all"),
+    "per": values.read_word("person", "session", ALL),
     "timeout": values.read_seconds,
     "limits": values.read_limits,
     "protocol": values.read_word("auto", "legacy", "modern"),
     "ask": values.read_word("newest", ONE),
+    "secrets": values.read_word("shared", OWN),
 }
 
 
@@ -109,8 +116,9 @@ def read_mount(
         shown = name if NAME.fullmatch(name) else repr(name)
         return [MountFault(name, code, f"{place}: [mounts.{shown}]{text}") for code, text in faults]
     is_sse, asks_one = given.pop("type", None) == SSE, given.pop("ask", None) == ONE
+    needs_own = given.pop("secrets", None) == OWN
     fields: dict[str, Any] = {"prefix": f"{name}__", **given}
-    return MountConfig(name=name, is_sse=is_sse, asks_one=asks_one, **fields)
+    return MountConfig(name=name, is_sse=is_sse, asks_one=asks_one, needs_own_secrets=needs_own, **fields)
 
 
 def _find_faults(name: str, rows: Mapping[str, Any]) -> Iterator[tuple[FaultCode, str]]:
@@ -124,6 +132,7 @@ def _find_faults(name: str, rows: Mapping[str, Any]) -> Iterator[tuple[FaultCode
         yield "CONFIG_TWO_SERVERS", ": command and url name two servers: remove one"
     elif "command" in rows or "url" in rows:
         yield from _find_misplaced(rows)
+        yield from _find_idle_secrets(rows)
     elif not any(key not in READERS and suggest(key, ("command", "url")) for key in rows):
         yield "CONFIG_NO_SERVER", ': command or url is missing, such as command = "npx"'
 
@@ -140,11 +149,23 @@ def _find_misplaced(rows: Mapping[str, Any]) -> Iterator[tuple[FaultCode, str]]:
         yield "CONFIG_VALUE", f" type: {rule}: remove type"
 
 
+def _find_idle_secrets(rows: Mapping[str, Any]) -> Iterator[tuple[FaultCode, str]]:
+    """Yield why what is said of secrets has no effect."""
+    if "secrets" not in rows:
+        return
+    if rows.get("per") == ALL and rows["secrets"] == OWN:
+        yield "CONFIG_VALUE", ' secrets: own can be nobody\'s where per is "all": remove one of the two'
+    elif not secret_references.find_names(secret_references.list_texts(rows)):
+        yield "CONFIG_VALUE", " secrets: has no effect where no ${secret:NAME} is named: remove it"
+
+
 def _expand(key: str, value: Any, environment: Mapping[str, str]) -> Any:
     """Return the value of a key with the variables in it. Raises MountValueError."""
     if key in ("env", "headers") and isinstance(value, dict):
         return {name: _expand_named(name, text, environment) for name, text in value.items()}
-    if key in OF_COMMAND or key in OF_URL:
+    if key == "url" and isinstance(value, str):
+        return expand_url(value, environment)
+    if key in OF_COMMAND:
         return _expand_words(value, environment)
     return value
 

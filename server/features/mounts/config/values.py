@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 from toolgate.server.auth.scopes import SCOPE_PATTERN
 from toolgate.server.base.text import suggest
 from toolgate.server.config.types import one_of, parse_seconds
+from toolgate.server.features.mounts.config import secret_references
 from toolgate.server.features.mounts.config.faults import MountValueError
 from toolgate.server.features.mounts.config.mount_config import MountLimits
 from toolgate.server.policy.name_patterns import check_order, parse_pattern
@@ -59,6 +60,7 @@ def read_folder(value: Any) -> Path:
 def read_url(value: Any) -> str:
     """Return an http or https URL without a person's name and password. No error repeats it."""
     url = read_text(value)
+    secret_references.check_url(url)
     try:
         parts = urlsplit(url)
         is_valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0

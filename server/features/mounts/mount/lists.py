@@ -18,6 +18,7 @@ from toolgate.tools.workspace.files.state_file import read_regular
 
 VERSION = 1  # of the files
 MAX_PROFILES = 16  # kinds of clients whose lists are kept
+MAX_PERSONAL = 256  # kinds of clients, each of one person
 MAX_FILE = 64 * 2**20  # bytes
 LISTS = (  # capability of the mounted server → method, and its field
     ("tools", "tools/list", "tools"),
@@ -78,12 +79,14 @@ def read_kept(file: Path) -> KeptLists:
 
 
 class ListStore:
-    """The lists of one mount. Those of another command or URL of the same name are not its own."""
+    """The lists of one mount. Those of another command or URL of the same name are not its own. What one person alone
+    is shown is not written to the disk."""
 
     def __init__(self, folder: Path, config: MountConfig) -> None:
         self._file = folder / f"{config.name}.json"
         self._digest = _digest(config)
         self._by_profile: dict[str, MountLists] = {}
+        self._personal: dict[str, MountLists] = {}
 
     def load(self) -> None:
         """Read the file, if it is this mount's. Blocks."""
@@ -97,23 +100,27 @@ class ListStore:
             log.warning("the lists in %s can't be read: %s", self._file, error)
 
     def find(self, profile: ClientProfile) -> MountLists | None:
-        return self._by_profile.get(profile.key.decode())
+        return self._choose(profile).get(profile.key.decode())
 
     @property
     def all(self) -> Mapping[str, MountLists]:
-        """The lists by profile, the latest last."""
-        return self._by_profile
+        """The lists by profile, the latest of everybody's and of single persons' last."""
+        return {**self._personal, **self._by_profile}
 
     def put(self, profile: ClientProfile, lists: MountLists) -> bool:
         """Take new lists, and return whether they differ. An empty list does not replace one that is not."""
+        kept, most = self._choose(profile), MAX_PERSONAL if profile.principal else MAX_PROFILES
         key = profile.key.decode()
-        before = self._by_profile.pop(key, None)
+        before = kept.pop(key, None)
         if before is not None and before.tools and not (lists.tools or lists.prompts or lists.resources):
             lists = before
-        self._by_profile[key] = lists
-        while len(self._by_profile) > MAX_PROFILES:
-            del self._by_profile[next(iter(self._by_profile))]
+        kept[key] = lists
+        while len(kept) > most:
+            del kept[next(iter(kept))]
         return lists != before
+
+    def _choose(self, profile: ClientProfile) -> dict[str, MountLists]:
+        return self._personal if profile.principal else self._by_profile
 
     def save(self) -> None:
         """Write the file. Blocks."""

@@ -5,11 +5,17 @@ import contextlib
 import logging
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
 from toolgate.server.features.mounts.config.mount_config import MountConfig
+from toolgate.server.features.mounts.kept_secrets.resolver import (
+    FoundSecrets,
+    ResolvedMount,
+    SecretResolver,
+    list_hidden,
+)
 from toolgate.server.features.mounts.mount.lists import ListStore, MountLists, fetch_lists
 from toolgate.server.features.mounts.mount.mount_standing import MountRecord, MountStanding, MountState, RunningMount
 from toolgate.server.features.mounts.mount.pace import LONG, SHORT, ChangePace
@@ -22,11 +28,11 @@ from toolgate.server.features.mounts.upstream.errors import (
     UpstreamRefusedError,
     hide_secrets,
 )
-from toolgate.server.features.mounts.upstream.http_client import list_secrets
 from toolgate.server.features.mounts.upstream.session import UpstreamSession
 
 MAX_REFRESHES = 32  # at once
 MAX_FRESH = 256  # kinds of clients
+FOR_ANOTHER = 60.0  # seconds to wait for somebody who is shown what all are shown
 CHANGES = frozenset(
     (
         "notifications/tools/list_changed",
@@ -41,9 +47,11 @@ log = logging.getLogger("toolgate.mounts")
 class Opener(Protocol):
     """Opens conversations with the mounted server."""
 
-    async def open(self, key: SessionKey, on_notice: Callable[[str, dict[str, Any]], None]) -> UpstreamSession:
-        """Return a new one; `on_notice(method, params)` gets what the mounted server tells by itself. Raises
-        MountError."""
+    async def open(
+        self, key: SessionKey, mount: ResolvedMount, on_notice: Callable[[str, dict[str, Any]], None]
+    ) -> UpstreamSession:
+        """Return a new one with these secrets; `on_notice(method, params)` gets what the mounted server tells by
+        itself. Raises MountError."""
         ...
 
     async def close(self) -> None: ...
@@ -51,7 +59,7 @@ class Opener(Protocol):
 
 class Mount:
     """One mounted server. `on_change()` is called when its lists differ, `on_state()` when its state does; `on_turn` as
-    by `MountStanding`."""
+    by `MountStanding`. `secrets`: those that its configuration names, if any."""
 
     def __init__(
         self,
@@ -61,12 +69,13 @@ class Mount:
         on_change: Callable[[], None] = lambda: None,
         on_state: Callable[[], None] = lambda: None,
         on_turn: Callable[[str, UpstreamFault | None], None] = lambda _principal, _fault: None,
+        secrets: SecretResolver | None = None,
     ) -> None:
         self.config = config
         self.store = store
         status = "known" if store.all else "configured"
         self.standing = MountStanding(config.name, status, on_state, on_turn)
-        self._secrets = [*config.env.values(), *list_secrets(config.url, config.headers)]
+        self._secrets = secrets
         self._opener = opener
         self._on_change = on_change
         self._pool = SessionPool(self._open)
@@ -100,34 +109,49 @@ class Mount:
         ]
         return MountRecord(list(self.standing.turns), running)
 
-    def find_lists(self, profile: ClientProfile) -> MountLists | None:
-        """Return what clients of this profile are shown, or None if it is not known yet."""
-        return self.store.find(profile)
+    def is_personal(self, principal: str) -> bool:
+        """Return whether a principal has lists of its own, as of the last `note_secrets`."""
+        return self._secrets is not None and self._secrets.is_personal(principal)
 
-    def is_stale(self, profile: ClientProfile) -> bool:
+    async def note_secrets(self, principal: str) -> None:
+        """Look at which secrets hold for a principal now. Raises MountError."""
+        await self._find_secrets(principal)
+
+    def find_audience(self, key: SessionKey) -> ClientProfile:
+        """Return whose lists those of a key are: those of all such clients, or of one person's."""
+        return key.profile.of(key.principal) if self.is_personal(key.principal) else key.profile
+
+    def find_lists(self, key: SessionKey) -> MountLists | None:
+        """Return what clients with this key are shown, or None if it is not known yet."""
+        return self.store.find(self.find_audience(key))
+
+    def is_stale(self, key: SessionKey) -> bool:
         """Return whether the lists are older than the mounted server said that they hold."""
-        return time.monotonic() > self._fresh.get(profile, math.inf)
+        return time.monotonic() > self._fresh.get(self.find_audience(key), math.inf)
 
     def refresh(self, key: SessionKey, after: float = 0.0) -> "asyncio.Task[None]":
-        """Fetch the lists for a profile, once for all that ask, and again until that succeeds."""
-        running = self._refreshes.get(key.profile)
+        """Fetch the lists for those who see the same, once for all that ask, and again until that succeeds."""
+        profile = self.find_audience(key)
+        running = self._refreshes.get(profile)
         if running is None and len(self._refreshes) >= MAX_REFRESHES:  # the mount is away: others wait for it already
             return next(iter(self._refreshes.values()))
-        if self._askers.get(key.profile) != key:  # whoever can open it: another may not be able to
-            self._askers[key.profile] = key
+        if self._askers.get(profile) != key:  # whoever can open it: another may not be able to
+            self._askers[profile] = key
             self._asked.set()
         if running is None or running.done():
-            work = self._refresh(key.profile, after)
-            running = self._refreshes[key.profile] = asyncio.get_running_loop().create_task(work)
+            work = self._refresh(profile, after)
+            running = self._refreshes[profile] = asyncio.get_running_loop().create_task(work)
             running.add_done_callback(lambda task: None if task.cancelled() else task.exception() and None)
         return running
 
     async def get_session(self, key: SessionKey) -> UpstreamSession:
         """Return an open conversation. Raises MountError."""
+        found = await self._find_secrets(key.principal)
         left = self.standing.seconds_left(key.principal)
-        if left and not self._pool.has(key):
+        if left and not self._pool.has(key, found):
+            self._resolve(found)  # what is missing says more
             raise MountError("BACKING_OFF", f"it failed a moment ago, and is tried again in {left:.0f} s")
-        return await self._pool.get(key)
+        return await self._pool.get(key, found)
 
     def end_principal(self, principal: str) -> None:
         """End the conversations of a principal, and what is done for it alone."""
@@ -136,6 +160,8 @@ class Mount:
             if (task := self._refreshes.pop(profile, None)) is not None:
                 task.cancel()
         self._pool.end(lambda key: key.principal == principal)
+        if self._secrets is not None:
+            self._secrets.forget(principal)
 
     def end_session(self, session: str) -> None:
         """End the conversations that belong to a session of ours alone."""
@@ -162,31 +188,58 @@ class Mount:
         self.standing.forgive()
         await pool.close()
 
-    async def _open(self, key: SessionKey) -> UpstreamSession:
+    async def _find_secrets(self, principal: str) -> FoundSecrets | None:
+        """Return the secrets that hold for a principal now. Others than before may work, and show other lists. Raises
+        MountError."""
+        if self._secrets is None:
+            return None
+        before = self._secrets.recall(principal)
+        found = await self._secrets.find(principal)
+        if before is not None and before != found:
+            self.standing.forgive(principal)
+            for profile in [each for each in self._fresh if each.principal == principal]:
+                del self._fresh[profile]
+            self._asked.set()
+        return found
+
+    def _resolve(self, found: FoundSecrets | None) -> ResolvedMount:
+        """Return the mount with its secrets. Raises MountError."""
+        if self._secrets is None or found is None:
+            return ResolvedMount(self.config)
+        return self._secrets.fill_in(found)
+
+    async def _open(self, key: SessionKey, found: FoundSecrets | None) -> UpstreamSession:
         def note(method: str, params: dict[str, Any]) -> None:
             if method in CHANGES:
-                pause = self._changed[key.profile] = self._pace.note(time.monotonic())
+                pause = self._changed[self.find_audience(key)] = self._pace.note(time.monotonic())
                 self.refresh(key, pause)
             else:
                 self.watches.note(method, params)
 
+        hidden: Collection[str] = ()
         try:
-            session = await self._opener.open(key, note)
+            mount = self._resolve(found)
+            hidden = list_hidden(mount)
+            session = await self._opener.open(key, mount, note)
         except MountError as error:
-            fault = UpstreamFault(error.code, hide_secrets(error.sentence, self._secrets))
-            self.standing.note_failure(key.principal, fault)
+            fault = UpstreamFault(error.code, hide_secrets(error.sentence, hidden))
+            is_theirs = found is not None and found.is_personal and error.code.startswith("SECRET_")
+            self.standing.note_failure(key.principal, fault, is_theirs=is_theirs)
             raise fault.create_error() from None
+        session.hidden = hidden
+        session.owner = key.principal if found is not None and found.is_personal else ""
         self.standing.note_open(key.principal)
         opened = time.monotonic()
         session.peer.on_failure = lambda fault: self._note_end(key, session, fault, opened)
         session.follow_lists()
-        if key.profile not in self._fresh:
+        if self.find_audience(key) not in self._fresh:
             self.refresh(key)
         return session
 
     def _note_end(self, key: SessionKey, session: UpstreamSession, fault: UpstreamFault, opened: float) -> None:
         if not session.peer.has_expired:
-            self.standing.note_end(key.principal, fault, time.monotonic() - opened)
+            told = UpstreamFault(fault.code, hide_secrets(fault.sentence, session.hidden))
+            self.standing.note_end(key.principal, told, time.monotonic() - opened)
 
     def _note_fresh(self, profile: ClientProfile, lists: MountLists) -> None:
         if len(self._fresh) >= MAX_FRESH:
@@ -194,13 +247,15 @@ class Mount:
         seconds = math.inf if lists.ttl is None else max(lists.ttl, LONG)
         self._fresh[profile] = time.monotonic() + seconds
 
-    async def _fetch(self, key: SessionKey) -> MountLists:
-        """Return the lists. Raises MountError."""
+    async def _fetch(self, key: SessionKey, owner: str) -> MountLists | None:
+        """Return the lists, or None where they are not those of this owner. Raises MountError."""
         session = await self.get_session(key)
+        if session.owner != owner:
+            return None
         try:
             return await fetch_lists(session)
         except UpstreamRefusedError as error:
-            told = hide_secrets(str(error), self._secrets)
+            told = hide_secrets(str(error), session.hidden)
             raise MountError("LIST_FAILED", f"it refused to list what it has: {told}") from None
 
     async def _refresh(self, profile: ClientProfile, after: float) -> None:
@@ -219,22 +274,25 @@ class Mount:
             self._changed.pop(profile, None)
             key = self._askers[profile]
             try:
-                lists = await self._fetch(key)
-                break
+                lists = await self._fetch(key, profile.principal)
+                if lists is not None:
+                    break
+                left = FOR_ANOTHER
             except MountError as error:
                 if error.code == "LIST_FAILED":  # others were noted as they came
                     self.standing.note_failure(key.principal, error.fault)
-                await self._wait_for_another(key, self.standing.seconds_left(key.principal))
+                left = self.standing.seconds_left(key.principal)
+            await self._wait_for_another(profile, key, left)
         self.standing.note_success(key.principal)
         self._note_fresh(profile, lists)
         if self.store.put(profile, lists):
             self._on_change()  # before anybody may be shown them
             await asyncio.to_thread(self.store.save)
 
-    async def _wait_for_another(self, key: SessionKey, seconds: float) -> None:
+    async def _wait_for_another(self, profile: ClientProfile, key: SessionKey, seconds: float) -> None:
         """Wait so long, or until somebody else asks for the same lists."""
         self._asked.clear()
-        if self._askers.get(key.profile) == key:
+        if self._askers.get(profile) == key:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(max(seconds, SHORT)):
                     await self._asked.wait()

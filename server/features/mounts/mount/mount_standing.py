@@ -92,26 +92,31 @@ class MountStanding:
             del self._failing[principal]
             self._tell(principal, None)
 
-    def note_failure(self, principal: str, fault: UpstreamFault) -> None:
-        """It can't be opened for a principal: the next try waits."""
+    def note_failure(self, principal: str, fault: UpstreamFault, *, is_theirs: bool = False) -> None:
+        """It can't be opened for a principal: the next try waits. `is_theirs`: for what they lack, so that it says
+        nothing of the mount."""
         self._delay_of(principal).note_failure()
-        self._note(principal, fault)
+        self._note(principal, fault, is_theirs=is_theirs)
 
     def note_end(self, principal: str, fault: UpstreamFault, lived: float) -> None:
         """A conversation of a principal has broken after `lived` seconds."""
         self._delay_of(principal).note_end(lived)
         self._note(principal, fault)
 
-    def forgive(self) -> None:
-        """Have the next try wait no more."""
-        self._delays.clear()
+    def forgive(self, principal: str | None = None) -> None:
+        """Have the next try wait no more, of one principal or of all."""
+        if principal is None:
+            self._delays.clear()
+        else:
+            self._delays.pop(principal, None)
 
-    def _note(self, principal: str, fault: UpstreamFault) -> None:
+    def _note(self, principal: str, fault: UpstreamFault, *, is_theirs: bool = False) -> None:
         self.failures[fault.code] += 1
         self._add_turn(principal, f"{fault.code}: {fault.sentence}")
-        if self.state.error != fault.sentence:
-            log.warning("mount %s: %s: %s", self._name, fault.code, fault.sentence)
-        self._set_state(MountState("failed", time.time(), fault.code, fault.sentence))
+        if not is_theirs:
+            if self.state.error != fault.sentence:
+                log.warning("mount %s: %s: %s", self._name, fault.code, fault.sentence)
+            self._set_state(MountState("failed", time.time(), fault.code, fault.sentence))
         if principal not in self._failing:
             _keep(self._failing, principal)
             self._tell(principal, fault)

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Hashable
 from typing import Any
 
 import msgspec
@@ -27,10 +27,11 @@ class SessionKey(msgspec.Struct, frozen=True):
 
 
 class HeldSession:
-    """One conversation, being opened or open."""
+    """One conversation, being opened or open, and the secrets that it is opened with."""
 
-    def __init__(self, opening: "asyncio.Task[UpstreamSession]") -> None:
+    def __init__(self, opening: "asyncio.Task[UpstreamSession]", secrets: Hashable) -> None:
         self.opening = opening
+        self.secrets = secrets
         self.used = time.monotonic()
 
     @property
@@ -46,11 +47,12 @@ class HeldSession:
 
 
 class SessionPool:
-    """The conversations by their keys. `open_session(key)` opens one."""
+    """The conversations by their keys. `open_session(key, …)` opens one, and gets what `get` was given."""
 
-    def __init__(self, open_session: Callable[[SessionKey], Coroutine[Any, Any, UpstreamSession]]) -> None:
+    def __init__(self, open_session: Callable[[SessionKey, Any], Coroutine[Any, Any, UpstreamSession]]) -> None:
         self._open = open_session
         self._held: dict[SessionKey, HeldSession] = {}
+        self._outdated: list[tuple[SessionKey, HeldSession]] = []  # whose calls may end, and which get no other
         self._endings: set[asyncio.Task[None]] = set()
         self._sweeping: asyncio.Task[None] | None = None
 
@@ -59,10 +61,10 @@ class SessionPool:
         found = ((key, held.session) for key, held in self._held.items())
         return [(key, session) for key, session in found if session is not None and session.is_alive]
 
-    def has(self, key: SessionKey) -> bool:
-        """Return whether there is such a conversation, or one is being opened."""
+    def has(self, key: SessionKey, secrets: Hashable = None) -> bool:
+        """Return whether there is such a conversation with these secrets, or one is being opened."""
         held = self._held.get(key)
-        return held is not None and held.is_usable
+        return held is not None and held.is_usable and held.secrets == secrets
 
     def find_latest(self, key: SessionKey) -> SessionKey:
         """Return the key of the principal's conversation that was used last, or `key` if there is none. A subscription
@@ -70,13 +72,14 @@ class SessionPool:
         own = [(held.used, other) for other, held in self._held.items() if other.principal == key.principal]
         return max(own, key=lambda row: row[0])[1] if own else key
 
-    async def get(self, key: SessionKey) -> UpstreamSession:
-        """Return the conversation, opened if there is none that lives. Raises MountError."""
+    async def get(self, key: SessionKey, secrets: Hashable = None) -> UpstreamSession:
+        """Return the conversation, opened if there is none that lives and has these secrets. Raises MountError."""
         held = self._held.get(key)
-        if held is None or not held.is_usable:
+        if held is None or not self.has(key, secrets):
             if held is not None:
-                self._end(self._held.pop(key))
-            held = self._start(key)
+                self._outdated.append((key, self._held.pop(key)))
+                self._end_outdated()
+            held = self._start(key, secrets)
         held.used = time.monotonic()
         try:
             return await asyncio.shield(held.opening)
@@ -90,6 +93,9 @@ class SessionPool:
         """End the conversations whose keys are over."""
         for key in [key for key in self._held if is_over(key)]:
             self._end(self._held.pop(key))
+        for outdated in [row for row in self._outdated if is_over(row[0])]:
+            self._outdated.remove(outdated)
+            self._end(outdated[1])
 
     def end_unused(self, is_over: Callable[[SessionKey], bool], seconds: float) -> None:
         """End those of such keys that are idle, and were not used for so long."""
@@ -100,24 +106,25 @@ class SessionPool:
         """End all of them."""
         if self._sweeping is not None:
             self._sweeping.cancel()
-        for held in self._held.values():
+        for held in (*self._held.values(), *(held for _, held in self._outdated)):
             self._end(held)
-        self._held = {}
+        self._held, self._outdated = {}, []
         if self._endings:
             await asyncio.wait(self._endings)
 
-    def _start(self, key: SessionKey) -> HeldSession:
+    def _start(self, key: SessionKey, secrets: Hashable) -> HeldSession:
         self._make_room(key.principal)
-        opening = asyncio.get_running_loop().create_task(self._open(key))
+        opening = asyncio.get_running_loop().create_task(self._open(key, secrets))
         opening.add_done_callback(_retrieve)
-        held = self._held[key] = HeldSession(opening)
+        held = self._held[key] = HeldSession(opening, secrets)
         if self._sweeping is None or self._sweeping.done():
             self._sweeping = asyncio.get_running_loop().create_task(self._sweep())
         return held
 
     def _make_room(self, principal: str) -> None:
         own = [(held.used, key) for key, held in self._held.items() if key.principal == principal]
-        if len(own) < MAX_OF_PRINCIPAL:
+        outdated = sum(key.principal == principal for key, _ in self._outdated)
+        if len(own) + outdated < MAX_OF_PRINCIPAL:
             return
         idle = [(used, key) for used, key in own if self._is_idle(self._held[key])]
         if not idle:
@@ -131,13 +138,22 @@ class SessionPool:
         return session is not None and session.peer.is_idle
 
     async def _sweep(self) -> None:
-        while self._held:
+        while self._held or self._outdated:
             await asyncio.sleep(SWEEP)
+            self._end_outdated()
             until = time.monotonic() - IDLE
             for key, held in list(self._held.items()):
                 is_over = held.used < until and self._is_idle(held)
                 if is_over or not held.is_usable:
                     self._end(self._held.pop(key))
+
+    def _end_outdated(self) -> None:
+        """End those with earlier secrets, once their calls have ended."""
+        busy = [row for row in self._outdated if row[1].is_usable and not self._is_idle(row[1])]
+        for row in self._outdated:
+            if row not in busy:
+                self._end(row[1])
+        self._outdated = busy
 
     def _end(self, held: HeldSession) -> None:
         task = asyncio.get_running_loop().create_task(_end_session(held))

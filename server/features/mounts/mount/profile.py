@@ -19,10 +19,16 @@ MAX_PROFILE = 4_096  # bytes; no client declares as much
 
 
 class ClientProfile(msgspec.Struct, frozen=True):
-    """What one kind of client can do. `key` is the same for the same capabilities, which name its path, too."""
+    """What one kind of client can do. `key` is the same for the same capabilities, which name its path, too.
+    `principal`: whose clients they are, where they are told what is one person's alone."""
 
     key: bytes
     capabilities: Mapping[str, Any] = {}
+    principal: str = ""
+
+    def of(self, principal: str) -> "ClientProfile":
+        """Return the profile of these clients of one person."""
+        return ClientProfile(self.key + principal.encode(), self.capabilities, principal)
 
     def __hash__(self) -> int:
         return hash(self.key)

@@ -1,6 +1,7 @@
 """Show each client what the mounted servers list for one that can do what it can."""
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from weakref import WeakKeyDictionary
@@ -17,13 +18,13 @@ from toolgate.server.features.mounts.parts.client_sessions import ClientSessions
 from toolgate.server.features.mounts.parts.create import PartMaker
 from toolgate.server.features.mounts.parts.rewriting import UriRewriter
 from toolgate.server.features.mounts.resource_uris import Contested, find_contested, format_contested
-from toolgate.server.features.mounts.upstream.errors import LOOP
+from toolgate.server.features.mounts.upstream.errors import LOOP, MountError
 from toolgate.server.protocol.errors import InvalidRequest
 from toolgate.server.protocol.session import Session
 from toolgate.tools.api.registry import Part, Registry
 
 PATIENCE = 1.5  # seconds that a first list may wait for mounts that are not known yet
-MAX_VIEWS = 32  # kinds of clients whose registries are kept: a client may declare anything
+MAX_VIEWS = 128  # kinds of clients whose registries are kept: a client may declare anything
 MAX_ASKED = 256  # kinds of clients for which a mount was waited for
 MAX_TOLD = 1_000  # names of tools of one mount
 MAX_INSTRUCTIONS = 16_384  # characters of all mounts together
@@ -86,30 +87,34 @@ class MountViews:
         path = find_path(session.capabilities)
         if path and (self._own_id() in path or len(path) > MAX_PATH):
             raise InvalidRequest("this server is mounted on itself, perhaps by way of others", {"code": LOOP})
-        profile = create_profile(session.capabilities)
         waiting: list[asyncio.Task[None]] = []
         for served in self._list_mounts():
-            asked = self._asked.setdefault(served.mount, set())
+            mount, key = served.mount, find_key(served.per, session)
+            with contextlib.suppress(MountError):  # it is told at the call
+                await mount.note_secrets(key.principal)
+            asked = self._asked.setdefault(mount, set())
             if len(asked) >= MAX_ASKED:
                 asked.clear()
-            lists = served.mount.find_lists(profile)
-            if lists is None and profile not in asked:
-                asked.add(profile)
-                waiting.append(served.mount.refresh(find_key(served.per, session)))
-            elif lists is not None and served.mount.is_stale(profile):
-                served.mount.refresh(find_key(served.per, session))
+            lists, who = mount.find_lists(key), mount.find_audience(key)
+            if lists is None or mount.is_stale(key):
+                fetching = mount.refresh(key)
+                if lists is None and who not in asked:
+                    asked.add(who)
+                    waiting.append(fetching)
         if waiting:
             await asyncio.wait(waiting, timeout=PATIENCE)
 
     def view(self, session: Session, registry: Registry) -> Registry:
         self.sessions.note(session, time.monotonic())
-        profile = create_profile(session.capabilities)
         views = self._views.setdefault(registry, {})
-        found = views.get(profile)
+        is_personal = any(served.mount.is_personal(session.principal) for served in self._list_mounts())
+        profile = create_profile(session.capabilities)
+        who = profile.of(session.principal) if is_personal else profile
+        found = views.get(who)
         if found is None:
             if len(views) >= MAX_VIEWS:
                 del views[next(iter(views))]
-            found = views[profile] = Registry(self._list_view(profile, registry))
+            found = views[who] = Registry(self._list_view(session, registry))
         return found
 
     def list_served_uris(self, uri: str) -> list[str]:
@@ -121,22 +126,21 @@ class MountViews:
             served.mount.end_session(session.place.key)
 
     def instructions(self, session: Session) -> str:
-        profile = create_profile(session.capabilities)
         told = list[str]()
         for served in self._list_mounts():
-            lists = served.mount.find_lists(profile)
+            lists = served.mount.find_lists(find_key(served.per, session))
             if lists is not None and lists.instructions:
                 told.append(f"# {served.mount.name}\n{lists.instructions[:MAX_OF_MOUNT]}")
         return "\n\n".join(told)[:MAX_INSTRUCTIONS]
 
-    def _list_view(self, profile: ClientProfile, registry: Registry) -> Iterator[Part]:
+    def _list_view(self, session: Session, registry: Registry) -> Iterator[Part]:
         shown: set[tuple[str, str]] = set()
         for part in registry.parts:
             if part.relay is None:
                 shown.add((part.kind, part.key))
                 yield part
         for served in self._list_mounts():
-            lists = served.mount.find_lists(profile)
+            lists = served.mount.find_lists(find_key(served.per, session))
             for part in self._create_parts(served, lists) if lists is not None else ():
                 if (part.kind, part.key) not in shown:
                     shown.add((part.kind, part.key))

@@ -79,14 +79,14 @@ class HttpAnswer:
 
 
 class HttpClient:
-    """Requests to one URL, with the operator's `headers`."""
+    """Requests to one URL, with the operator's `headers`. `secrets` are not repeated, nor what `list_secrets` finds."""
 
-    def __init__(self, url: str, headers: Mapping[str, str]) -> None:
+    def __init__(self, url: str, headers: Mapping[str, str], secrets: Collection[str] = ()) -> None:
         parts = urlsplit(url)
         self._host = parts.hostname or ""
         self._port = parts.port or PORTS[parts.scheme]
         self._target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-        self._secrets = list_secrets(url, headers)
+        self._secrets = [*list_secrets(url, headers), *secrets]
         self._headers = {"Host": parts.netloc.rpartition("@")[2], "User-Agent": "toolgate", **headers}
         self._tls = _load_tls_context() if parts.scheme == "https" else None
         self._idle: list[tuple[UpstreamConnection, float]] = []  # and since when, the last ones last

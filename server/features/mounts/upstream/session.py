@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Coroutine, Mapping
+from collections.abc import AsyncGenerator, Collection, Coroutine, Mapping
 from typing import Any
 
 import msgspec
@@ -57,12 +57,15 @@ class ForwardedParams(msgspec.Struct, frozen=True):
 
 
 class UpstreamSession:
-    """One conversation. `capabilities` are what the mounted server was told of the client."""
+    """One conversation. `capabilities` are what the mounted server was told of the client; `hidden` are secrets that
+    its words are not repeated with, `owner` the principal whose own secrets it was opened with, or ""."""
 
     def __init__(self, peer: UpstreamPeer, info: UpstreamInfo, capabilities: Mapping[str, Any]) -> None:
         self.peer = peer
         self.info = info
         self.capabilities = capabilities
+        self.hidden: Collection[str] = ()
+        self.owner = ""
         self._following: asyncio.Task[None] | None = None
         self._works: set[asyncio.Task[None]] = set()
         self._envelope = create_envelope(info.revision, capabilities) if info.is_modern else {}

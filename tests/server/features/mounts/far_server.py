@@ -159,6 +159,7 @@ class FarServer:
     def _names(self, params: dict[str, Any], is_modern: bool) -> list[str]:
         can = params["_meta"][CAPABILITIES] if is_modern else self.capabilities
         grown = [f"grown_{number}" for number in range(self.grown)]
+        grown += [self.headers["X-Far-Tool"]] if "X-Far-Tool" in self.headers else []
         grown += TASKS if os.environ.get("FAR_TASKS") and not is_modern else ()
         return [name for name in [*NAMES, *grown] if name not in ASKING or _needs(name) in can]
 
@@ -379,7 +380,8 @@ def serve_http(era: str, place: str) -> None:
                 self.wfile.flush()
 
             server.note_call(message)
-            server.headers = {name: value for name, value in self.headers.items() if name.startswith("Mcp-Param-")}
+            told = ("Mcp-Param-", "X-Far-")
+            server.headers = {name: value for name, value in self.headers.items() if name.startswith(told)}
             server.handle(message, emit)
             self.close_connection = True
 

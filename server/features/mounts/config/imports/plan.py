@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from toolgate.server.features.mounts.config import secret_references
 from toolgate.server.features.mounts.config.imports.foreign_server import ForeignServer
 from toolgate.server.features.mounts.config.imports.naming import choose_mount_names
 from toolgate.server.features.mounts.config.imports.placeholders import convert_placeholders
@@ -88,6 +89,9 @@ def _list_notes(
         found = INPUT.search(text)
         about = server.inputs.get(found[1], "") if found else ""
         yield f"{text} ({about})" if about else text
+    for secret in sorted(secret_references.find_names(secret_references.list_texts(rows))):
+        about = f" ({server.inputs[secret]})" if server.inputs.get(secret) else ""
+        yield f"set its secret: toolgate secret set {secret}{about}"
 
 
 def _find_faults(name: str, rows: Mapping[str, Any], environment: Mapping[str, str]) -> list[tuple[str, str]]:
@@ -112,7 +116,7 @@ def _make_rows(server: ForeignServer, environment: Mapping[str, str]) -> dict[st
     for key in ("env", "headers"):
         if isinstance(rows.get(key), dict):
             rows[key] = {name: _to_text(value) for name, value in rows[key].items() if value is not None}
-    converted = {key: _convert(value, environment, has_bare=key in ("env", "headers")) for key, value in rows.items()}
+    converted = {key: _convert(key, value, environment) for key, value in rows.items()}
     return {key: converted[key] for key in ORDER if converted.get(key) not in ("", [], {}, None)}
 
 
@@ -142,12 +146,13 @@ def _to_text(value: Any) -> Any:
     return str(value) if isinstance(value, (int, float)) else value
 
 
-def _convert(value: Any, environment: Mapping[str, str], *, has_bare: bool) -> Any:
-    """Return a value with our variables in its texts."""
+def _convert(key: str, value: Any, environment: Mapping[str, str]) -> Any:
+    """Return the value of a key with our variables in its texts."""
     if isinstance(value, str):
-        return convert_placeholders(value, environment, has_bare=has_bare)
+        has_bare, is_hidden = key in ("env", "headers"), key in ("env", "headers", "url")
+        return convert_placeholders(value, environment, has_bare=has_bare, is_hidden=is_hidden)
     if isinstance(value, list):
-        return [_convert(each, environment, has_bare=has_bare) for each in value]
+        return [_convert(key, each, environment) for each in value]
     if isinstance(value, dict):
-        return {key: _convert(each, environment, has_bare=has_bare) for key, each in value.items()}
+        return {name: _convert(key, each, environment) for name, each in value.items()}
     return value

@@ -13,7 +13,7 @@ CLIENT = {
         "My Files": {
             "command": "npx",
             "args": ["files"],
-            "env": {"K": "hunter2", "T": "${input:key}"},
+            "env": {"K": "hunter2", "T": "${secret:key}"},
             "dev": {},
         },
         "web": {"url": "https://a/mcp?key=hunter2", "headers": {"K": "hunter2"}},
@@ -35,8 +35,7 @@ def test_servers_are_added_and_what_is_left_is_said(file: Path, run: Run) -> Non
         "my-files: npx files",
         "  from 'My Files'",
         "  skipped: dev",
-        "  env: T: ${input:key} is to be set by you: write the value, or ${env:NAME} for a variable of the server's "
-        "environment (Your key)",
+        "  set its secret: toolgate secret set key (Your key)",
         "  toolgate mount test my-files installs its package; until then each start loads it",
         "web: https://a/mcp?…",
         "left out: off: it is disabled there",
@@ -44,11 +43,11 @@ def test_servers_are_added_and_what_is_left_is_said(file: Path, run: Run) -> Non
     ]
     assert file.read_text().startswith("# mine\nport = 8081\n")
     assert tomllib.loads(file.read_text())["mounts"] == {
-        "my-files": {"command": "npx", "args": ["files"], "env": {"K": "hunter2", "T": "${input:key}"}},
+        "my-files": {"command": "npx", "args": ["files"], "env": {"K": "hunter2", "T": "${secret:key}"}},
         "web": {"url": "https://a/mcp?key=hunter2", "headers": {"K": "hunter2"}},
     }
     listed = run("list")
-    assert "my-files  CONFIG_PLACEHOLDER" in listed and "web       ok" in listed
+    assert "my-files  ok" in listed and "web       ok" in listed
     before = file.read_text()
     assert run("import", write_client(file)).endswith(f"{file} has 2 mounts of these already\n")
     assert file.read_text() == before
@@ -56,7 +55,7 @@ def test_servers_are_added_and_what_is_left_is_said(file: Path, run: Run) -> Non
 
 def test_a_dry_run_shows_the_tables_without_keys_and_writes_nothing(file: Path, run: Run) -> None:
     shown = run("import", write_client(file), "--dry-run")
-    assert '[mounts.my-files]\ncommand = "npx"\nargs = ["files"]\nenv = { K = "…", T = "${input:key}" }\n' in shown
+    assert '[mounts.my-files]\ncommand = "npx"\nargs = ["files"]\nenv = { K = "…", T = "${secret:key}" }\n' in shown
     assert shown.endswith(f"Dry run: nothing is written to {file}\n")
     assert "hunter2" not in shown and not file.exists()
 

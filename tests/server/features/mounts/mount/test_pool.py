@@ -10,7 +10,7 @@ from toolgate.server.features.mounts.mount import backoff, pool
 from toolgate.server.features.mounts.mount.backoff import RestartDelay
 from toolgate.server.features.mounts.mount.pool import SessionKey, SessionPool
 from toolgate.server.features.mounts.mount.profile import NOTHING, create_profile
-from toolgate.server.features.mounts.upstream.errors import MountError
+from toolgate.server.features.mounts.upstream.errors import MountError, UpstreamFault
 from toolgate.server.features.mounts.upstream.peer import Flight, UpstreamPeer
 from toolgate.server.features.mounts.upstream.session import UpstreamInfo, UpstreamSession
 
@@ -24,7 +24,7 @@ class Sessions:
         self.opened: list[UpstreamSession] = []
         self.ended: list[UpstreamSession] = []
 
-    async def open(self, key: SessionKey) -> UpstreamSession:
+    async def open(self, key: SessionKey, secrets: object) -> UpstreamSession:
         session = UpstreamSession(UpstreamPeer(lambda _method, _params: None), INFO, key.profile.capabilities)
         session.peer.wire = DeadWire(self, session)
         self.opened.append(session)
@@ -151,3 +151,37 @@ def test_a_profile_names_what_a_server_is_told_and_nothing_else() -> None:
         "extensions": {"io.modelcontextprotocol/ui": {"a": 1}},
     }
     assert create_profile({"extensions": {"x": {"y": "z" * 10_000}}, "roots": {}}) == NOTHING
+
+
+def test_other_secrets_open_another_conversation_and_calls_of_the_old_one_go_on() -> None:
+    async def body() -> None:
+        sessions = Sessions()
+        held, key = SessionPool(sessions.open), SessionKey("ada", NOTHING)
+        first = await held.get(key, "old")
+        assert await held.get(key, "old") is first and held.has(key, "old") and not held.has(key, "new")
+        flight = Flight()
+        await first.peer.send("tools/call", {}, flight)
+        second = await held.get(key, "new")
+        assert second is not first and await held.get(key, "new") is second
+        await asyncio.sleep(0)
+        assert sessions.ended == []  # it has a call
+        first.peer.fail(UpstreamFault("CONNECTION_LOST", "over"), flight)
+        third = await held.get(key, "newer")
+        await held.close()
+        assert sessions.ended == [first, second, third]
+
+    run(body())
+
+
+def test_a_principal_that_goes_takes_outdated_conversations_along() -> None:
+    async def body() -> None:
+        sessions = Sessions()
+        held, key = SessionPool(sessions.open), SessionKey("ada", NOTHING)
+        first = await held.get(key, "old")
+        await first.peer.send("tools/call", {}, Flight())
+        await held.get(key, "new")
+        held.end(lambda each: each.principal == "ada")
+        await held.close()
+        assert len(sessions.ended) == 2
+
+    run(body())

@@ -105,7 +105,10 @@ extensions:
   b: {type: streamable_http, uri: "https://b", enabled: true}
 """
 NOT_SET = "is not set in the server's environment, or is empty: set it, or write the value"
-YOURS = "is to be set by you: write the value, or ${env:NAME} for a variable of the server's environment"
+YOURS = (
+    "is to be set by you: write the value, ${secret:NAME} for what toolgate secret set keeps, or ${env:NAME} for a "
+    "variable of the server's environment"
+)
 
 CASES: dict[str, tuple[str, Mapping[str, Any], Mapping[str, list[str]], list[str]]] = {
     # file → its text, the mounts, what is noted of each, and what is left out
@@ -174,11 +177,11 @@ CASES: dict[str, tuple[str, Mapping[str, Any], Mapping[str, list[str]], list[str
     "vscode.json": (
         VSCODE,
         {
-            "a": {"command": "a", "env": {"K": "${input:key}"}},
+            "a": {"command": "a", "env": {"K": "${secret:key}"}},
             "b": {"url": "https://b", "headers": {"K": "${env:NONE}"}},
         },
         {
-            "a": ["skipped: envFile", f"env: K: ${{input:key}} {YOURS} (Key of A)"],
+            "a": ["skipped: envFile", "set its secret: toolgate secret set key (Key of A)"],
             "b": [f"headers: K: the variable NONE {NOT_SET}"],
         },
         [],

@@ -1,0 +1,103 @@
+"""Show a person the secrets that mounts want of them, for the first page: set, not set, the team's. Values are never
+shown again."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+
+import msgspec
+
+from toolgate.server.features.mounts.config.mount_config import MountConfig
+from toolgate.server.features.mounts.kept_secrets.resolver import find_secret_names
+from toolgate.server.features.mounts.kept_secrets.secret_store import TEAM, SecretError, SecretStore
+from toolgate.server.overview.page_part import ActionResult, PartRows
+
+VALUE = "secret-value"  # the field of the form
+NO_SUCH = "No mounted server uses a secret of this name."
+REMOVED = "Your secret was removed. The next call of a server that needs it says so."
+ALREADY_REMOVED = "It was removed already."
+
+
+class ShownSecret(msgspec.Struct, frozen=True):
+    """One name. `mounts` use it; `set_at` is when the person has set their own, in seconds since the epoch, or None.
+
+    is_shared: whether there is one for everybody
+    needs_own: whether one of the mounts does not take that
+    """
+
+    name: str
+    mounts: tuple[str, ...]
+    set_at: float | None
+    is_shared: bool
+    needs_own: bool
+
+
+class SecretsPart:
+    """The secrets of one server's mounts, which `list_mounts()` returns."""
+
+    name = "secrets"
+    title = "Secrets of mounted servers"
+    template = Path(__file__).parents[1] / "pages" / "secrets.html"
+
+    def __init__(self, secrets: SecretStore, list_mounts: Callable[[], Iterable[MountConfig]]) -> None:
+        self._secrets = secrets
+        self._list_mounts = list_mounts
+        self._watching: defaultdict[str, list[Callable[[], None]]] = defaultdict(list)
+        self.actions = {"keep-secret": self._set, "remove-secret": self._remove}
+
+    async def read(self, principal: str) -> PartRows:
+        users = self._find_users()
+        own = {each.name: each.set_at for each in await self._secrets.list(principal)}
+        if not users and not own:
+            return PartRows([], is_work=False)
+        shared = {each.name for each in await self._secrets.list(TEAM)}
+        rows = [
+            ShownSecret(
+                name,
+                tuple(mount.name for mount in users[name]),
+                own.get(name),
+                name in shared,
+                any(mount.needs_own_secrets for mount in users[name]),
+            )
+            for name in sorted({*users, *own})
+        ]
+        return PartRows(rows, is_work=False)
+
+    def watch(self, principal: str, notify: Callable[[], None]) -> Callable[[], None]:
+        self._watching[principal].append(notify)
+
+        def stop() -> None:
+            self._watching[principal].remove(notify)
+            if not self._watching[principal]:
+                del self._watching[principal]
+
+        return stop
+
+    def _find_users(self) -> defaultdict[str, list[MountConfig]]:
+        """Return the mounts that use each name, other than those whose conversation belongs to nobody."""
+        found: defaultdict[str, list[MountConfig]] = defaultdict(list)
+        for mount in self._list_mounts():
+            for name in find_secret_names(mount) if mount.per != "all" else ():
+                found[name].append(mount)
+        return found
+
+    async def _set(self, principal: str, name: str, fields: Mapping[str, str]) -> ActionResult:
+        if name not in self._find_users():
+            return ActionResult(NO_SUCH, 404)
+        try:
+            await self._secrets.set(principal, name, fields.get(VALUE, ""))
+        except SecretError as error:
+            text = str(error)
+            return ActionResult(f"{text[:1].upper()}{text[1:]}.", 400)
+        self._notify(principal)
+        return ActionResult(f"{name} is kept for you alone, and used from the next call on.")
+
+    async def _remove(self, principal: str, name: str, _fields: Mapping[str, str]) -> ActionResult:
+        if not await self._secrets.remove(principal, name):
+            return ActionResult(ALREADY_REMOVED, 404)
+        self._notify(principal)
+        return ActionResult(REMOVED)
+
+    def _notify(self, principal: str) -> None:
+        for notify in list(self._watching.get(principal, ())):
+            notify()
