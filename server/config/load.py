@@ -147,18 +147,17 @@ class Config:
     def to_client_flags(self) -> list[str]:
         """Return the flags of a server that an MCP client starts over stdio."""
         flags = self.to_flags()
-        if self.is_remote:  # where a config file says so, the client's own server would not speak stdio
-            return [*flags, "--config", os.devnull]
-        return [*flags, "--config", str(self.config_path)] if self.tables else flags
+        if self.tables:
+            flags += ["--config", str(self.config_path)]
+        return [*flags, "--stdio"] if self.is_remote else flags
 
     def to_server(self) -> tuple[list[str], dict[str, str]]:
         """Return the flags and the environment of a server over stdio with the same options, and the same tables of
         the config file."""
-        flags, environment = self.to_flags(), self.server_environment
+        flags = [*self.to_flags(), "--stdio"]
         if self.tables:
             flags += ["--config", str(self.config_path)]
-            environment |= {f"TOOLGATE_{row.name.upper()}": "false" for row in HTTP_TRANSPORTS}  # whatever it says
-        return flags, environment
+        return flags, self.server_environment
 
     @property
     def own_environment(self) -> dict[str, str]:
@@ -254,7 +253,21 @@ def load(flags: Mapping[str, Any], environment: Mapping[str, str] | None = None)
             if option.is_planned and value is not False:
                 raise UsageError(f"{source} is not available in this version")
             values[option.key] = value
+    if values.get("stdio"):
+        _choose_stdio(values, flags)
     return Config(values, _read_classic(Path(CLASSIC_FILE)), environment, config_path.absolute(), tables, handed)
+
+
+def _choose_stdio(values: dict[str, Any], flags: Mapping[str, Any]) -> None:
+    """Remove what selects HTTP from the values; where a flag does, remove --stdio.
+
+    Raises UsageError if both are flags.
+    """
+    of_http = [row.name for row in HTTP_TRANSPORTS if row.name in flags]
+    if of_http and "stdio" in flags:
+        raise UsageError(f"--stdio and --{of_http[0]} exclude each other: a server serves stdio or HTTP")
+    for name in ("stdio",) if of_http else [row.name for row in HTTP_TRANSPORTS]:
+        values.pop(name, None)
 
 
 def default_config_path(environment: Mapping[str, str]) -> Path:

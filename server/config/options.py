@@ -43,6 +43,7 @@ _rule = partial(Option, parse=rules.check_rule_word, default=(), metavar="RULE",
 _GROUPS: dict[str, tuple[Option, ...]] = {
     "Serving": (
         *(_http(row.name, row.help, parse_bool, False, short=row.short) for row in HTTP_TRANSPORTS),
+        _http("stdio", "serve stdio, also where the config file or a variable selects HTTP", parse_bool, False),
         _http("host", "address to listen on (default 127.0.0.1)", parse_listen_host, "127.0.0.1", "HOST"),
         _http("port", "port to listen on (default 8080)", parse_port, 8080, "PORT"),
         Option("name", "server name that clients see", parse_server_name, "toolgate", "NAME", "-n"),

@@ -33,3 +33,16 @@ def test_an_address_to_listen_on_may_have_the_brackets_of_a_url(host: str) -> No
     for odd in (f"[{host}", f"{host}]", f"[[{host}]]"):
         with pytest.raises(UsageError, match="--host: must be an address"):
             load.load({"host": odd}, {})
+
+
+def test_stdio_undoes_what_a_file_or_a_variable_says_and_no_flag(tmp_path: Path) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text("http = true\n")
+    named = {"config": str(file)}
+    assert load.load(named, {}).is_remote and load.load({}, {"TOOLGATE_SSE": "1"}).is_remote
+    local = load.load({**named, "stdio": "true"}, {"TOOLGATE_SSE": "1"})
+    assert not local.is_remote and local.grace == load.load({}, {}).grace
+    assert not load.load(named, {"TOOLGATE_STDIO": "1"}).is_remote
+    assert load.load({"http": "true"}, {"TOOLGATE_STDIO": "1"}).is_remote
+    with pytest.raises(UsageError, match="--stdio and --sse exclude each other"):
+        load.load({"sse": "true", "stdio": "true"}, {})

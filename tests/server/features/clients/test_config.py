@@ -1,7 +1,6 @@
 """`toolgate config`: what each client reads, for a server that it starts and for one at a URL."""
 
 import json
-import os
 import subprocess
 import tomllib
 from pathlib import Path
@@ -119,5 +118,5 @@ def test_a_config_file_for_serving_over_http_keeps_no_client_from_a_server_of_it
     file.write_text('http = true\nauth = "none"\nport = 1\nallowed-hosts = ["a"]\nname = "mine"\n')
     told = run(tmp_path, "config", "cursor")
     entry = json.loads(told.stdout)["mcpServers"]["toolgate"]
-    assert entry["args"] == ["--name", "mine", "--config", os.devnull]
+    assert entry["args"] == ["--name", "mine", "--stdio"]
     assert '"result":{}' in run(tmp_path, *entry["args"], stdin='{"jsonrpc":"2.0","id":1,"method":"ping"}\n').stdout
