@@ -77,6 +77,8 @@ FETCH: Calls = (
     ("fetch", {"url": "{site}/none"}),
     ("fetch", {}),
 )
+MAP: Calls = (("show-map", {"west": 10, "south": 59.5, "label": "Oslo"}), ("show-map", {"west": "x"}), ("geocode", {}))
+MONITOR: Calls = (("get-system-info", {}), ("get-system-info", {"more": 1}))
 MODERN, LEGACY = (STATELESS, "modern"), ("2025-11-25", "legacy")
 
 
@@ -107,6 +109,8 @@ SERVERS = {
     "memory": RealServer(_npm("memory"), MEMORY),
     "thinking": RealServer(_npm("sequential-thinking"), THINKING),
     "files": RealServer(lambda folder: [*_npm("filesystem")(folder), str(folder)], FILES),
+    "map": RealServer(lambda folder: [*_npm("map")(folder), "--stdio"], MAP),
+    "system monitor": RealServer(lambda folder: [*_npm("system-monitor")(folder), "--stdio"], MONITOR),
     "sdk": RealServer(lambda _: [sys.executable, str(FAST)], SDK, (STATELESS, "auto")),
     "typescript 1": RealServer(_typescript("1"), TYPESCRIPT),
     "typescript 2, legacy": RealServer(_typescript("2"), TYPESCRIPT, LEGACY),
@@ -243,9 +247,10 @@ def _is_far(item: dict[str, Any], own: str) -> bool:
 
 
 def _normal(result: Any) -> str:
-    """Return a result as text, without what names its server and without the time of day."""
+    """Return a result as text, without what names its server, the time of day and random ids."""
     if isinstance(result, dict) and SERVER in result.get("_meta", {}):
         meta = {name: value for name, value in result["_meta"].items() if name != SERVER}
         result = {**result, "_meta": meta} if meta else {name: result[name] for name in result if name != "_meta"}
     text = json.dumps(result).replace(".jsonl.2", ".jsonl")
+    text = re.sub(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "id", text)
     return re.sub(r"\d+:\d\d:\d\d [AP]M|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d", "now", text)
