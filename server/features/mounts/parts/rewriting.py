@@ -4,12 +4,14 @@ They stand in links, embedded resources and contents, and in the `_meta` of view
 own: nothing in structured content or in a text is changed.
 """
 
-from collections.abc import Callable, Mapping
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
 
 from toolgate.server.features.mounts.resource_uris import Contested, expose_uri, format_contested
+from toolgate.tools.api.text.uri_templates import UnusableTemplateError, UriTemplate
 
 MEMBERS = ("content", "contents", "messages", "_meta")  # of a result
 KEYS = frozenset(("uri", "uriTemplate", "resourceUri", "ui/resourceUri"))
@@ -24,6 +26,7 @@ class UriRewriter:
     def __init__(self, mount: str, contested: Contested) -> None:
         self._mount = mount
         self._contested = {uri: mounts for uri, mounts in contested.items() if mount in mounts}
+        self._templates = list(_parse_templates(self._contested))
 
     @property
     def is_needed(self) -> bool:
@@ -31,6 +34,8 @@ class UriRewriter:
 
     def expose(self, uri: str) -> str:
         """Return the URI or the template as it is served."""
+        if any(template.match(uri) is not None for template in self._templates):
+            return format_contested(self._mount, uri)
         return expose_uri(self._mount, uri, self._contested)
 
     def restore(self, uri: str, served: str, original: str) -> str:
@@ -61,6 +66,14 @@ class UriRewriter:
         if isinstance(value, dict):
             return {name: self._rewrite(name, each) for name, each in value.items()}
         return [self._rewrite(key, each) for each in value] if isinstance(value, list) else value
+
+
+def _parse_templates(uris: Iterable[str]) -> Iterator[UriTemplate]:
+    """Yield the templates among the URIs; one that can't be matched is not served."""
+    for uri in uris:
+        if "{" in uri:
+            with contextlib.suppress(UnusableTemplateError):
+                yield UriTemplate(uri)
 
 
 def _decode(value: Any) -> Any:

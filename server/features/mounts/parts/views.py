@@ -158,14 +158,15 @@ class MountViews:
         return names
 
     def _find_contested(self, registry: Registry) -> Contested:
-        """Return the URIs that can't be served bare. Ours stay as they are."""
+        """Return the URIs that can't be served bare. Ours stay as they are, those that our templates match, too."""
         claims = {
             served.mount.name: [
                 uri for lists in served.mount.store.all.values() for uri in served.maker.list_uris(lists)
             ]
             for served in self._list_mounts()
         }
-        return find_contested({**claims, "": [*registry.resources, *registry.templates]})
+        ours = {uri for uris in claims.values() for uri in uris if registry.resource(uri) is not None}
+        return find_contested({**claims, "": [*registry.resources, *registry.templates, *ours]})
 
     def _create_parts(self, served: ServedMount, lists: MountLists) -> Iterator[Part]:
         name = served.mount.name

@@ -123,7 +123,8 @@ class FarServer:
             case "prompts/list":
                 return {"prompts": [{"name": "hello", "arguments": [{"name": "who"}], "unknown": 1.0}], **more}
             case "resources/list":
-                return {"resources": [{"uri": "far://one", "name": "one", "size": 3}], **more}
+                others = [{"uri": uri, "name": "other"} for uri in os.environ.get("FAR_URIS", "").split()]
+                return {"resources": [{"uri": "far://one", "name": "one", "size": 3}, *others], **more}
             case "resources/templates/list":
                 return {"resourceTemplates": [{"uriTemplate": "far://item/{id}", "name": "item"}], **more}
             case "prompts/get":

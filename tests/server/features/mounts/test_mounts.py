@@ -463,6 +463,25 @@ def _runs(pid: int, program: str) -> bool:
         return False
 
 
+def test_a_mount_that_lists_our_uris_stands_in_for_none_of_them(mounted: Callable[..., Server], tmp_path: Path) -> None:
+    (tmp_path / "work").mkdir()
+    file = tmp_path / "work" / "a.txt"
+    file.write_text("ours")
+    skill = "skill://toolgate-tools/SKILL.md"
+    uris = (file.as_uri(), "plan://current", "task://7", skill)
+    server = mounted(command_mount("legacy", "far", f'env = {{ FAR_URIS = "{" ".join(uris)}" }}'))
+    wait_listed(server)
+    listed = {each["uri"]: each for each in server.request("resources/list")["resources"]}
+    for uri in uris:
+        assert listed[f"far+{uri}"]["_meta"] == {"toolgate/original": uri}
+        (contents,) = server.request("resources/read", {"uri": f"far+{uri}"})["contents"]
+        assert (contents["uri"], contents["text"]) == (f"far+{uri}", uri)
+    assert server.request("resources/read", {"uri": uris[0]})["contents"][0]["text"] == "ours"
+    assert "Working with these tools" in server.request("resources/read", {"uri": skill})["contents"][0]["text"]
+    with pytest.raises(Refusal, match="resource not found"):
+        server.request("resources/read", {"uri": "task://7"})
+
+
 def test_bare_names_give_way_to_ours(mounted: Callable[..., Server]) -> None:
     server = mounted(command_mount("legacy", "far", 'prefix = ""'))
     assert eventually(lambda: "echo" in {tool["name"] for tool in server.request("tools/list")["tools"]})

@@ -19,7 +19,7 @@ def test_links_contents_and_views_are_rewritten_and_data_is_not() -> None:
         {"type": "resource_link", "uri": "x://a", "name": "x://a"},
         {"type": "resource", "resource": {"uri": "x://a", "text": "x://a"}},
         {"type": "text", "text": "x://a", "_meta": {"ui": {"resourceUri": "ui://view"}}},
-        {"type": "resource_link", "uri": "x://other", "name": "n"},
+        {"type": "resource_link", "uri": "y://other", "name": "n"},
     ]
     result = {
         "content": msgspec.Raw(msgspec.json.encode(content)),
@@ -31,7 +31,7 @@ def test_links_contents_and_views_are_rewritten_and_data_is_not() -> None:
             {"type": "resource_link", "uri": "one+x://a", "name": "x://a"},
             {"type": "resource", "resource": {"uri": "one+x://a", "text": "x://a"}},
             {"type": "text", "text": "x://a", "_meta": {"ui": {"resourceUri": "ui://one/view"}}},
-            {"type": "resource_link", "uri": "x://other", "name": "n"},
+            {"type": "resource_link", "uri": "y://other", "name": "n"},
         ],
         "structuredContent": msgspec.Raw(b'{"uri":"x://a"}'),
         "_meta": {"ui/resourceUri": "ui://one/view", "uri": 1},
@@ -41,6 +41,13 @@ def test_links_contents_and_views_are_rewritten_and_data_is_not() -> None:
 def test_what_nobody_else_claims_stays_byte_for_byte() -> None:
     result = {"content": msgspec.Raw(b'[{"uri":  "x://a"}]')}
     assert UriRewriter("three", CONTESTED).rewrite_result(result) is result
+
+
+def test_what_a_contested_template_matches_is_rewritten_too() -> None:
+    rewriter = UriRewriter("one", CONTESTED)
+    result = {"contents": [{"uri": "x://7", "text": "x://7"}, {"uri": "x://7/8"}, {"uri": "y://7"}]}
+    exposed = [{"uri": "one+x://7", "text": "x://7"}, {"uri": "x://7/8"}, {"uri": "y://7"}]
+    assert rewriter.rewrite_result(result) == {"contents": exposed}
 
 
 def test_the_way_back_is_the_mounts_own_form() -> None:
