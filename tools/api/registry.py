@@ -38,7 +38,7 @@ class Registry:
         self.resources = _by_key(part for part in resources if not part.is_template)
         self.templates = _by_key(part for part in resources if part.is_template)
         self.listing_templates = [template for template in self.templates.values() if template.lists is not None]
-        self._fixed = {_identify(part): part for part in self.resources.values()}
+        self._fixed = {identify(part): part for part in self.resources.values()}
         self._match_cache: dict[str, tuple[Resource, dict[str, str]] | None] = {}
         # scheme → the first resource that owns it: every URI of the scheme needs its scope and obeys its tool's rules
         owners = [part for part in resources if part.owns_scheme]
@@ -119,7 +119,7 @@ class Registry:
         return Registry(part for part in self.parts if not (isinstance(part, Tool) and part.name in names))
 
     def _add(self, part: Part) -> None:
-        key = _identify(part)
+        key = identify(part)
         held = self._parts.get((part.kind, key))
         if held is not None:
             what = part.kind.removesuffix("s")
@@ -127,7 +127,7 @@ class Registry:
         self._parts[part.kind, key] = part
 
 
-def _identify(part: Part) -> str:
+def identify(part: Part) -> str:
     """Return what must be unique among the parts of a kind: the canonical URI of a resource, the key of others."""
     uri = canonicalise(part.key) if isinstance(part, Resource) and not part.is_template else None
     return part.key if uri is None else uri

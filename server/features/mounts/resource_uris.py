@@ -7,24 +7,37 @@ clients need, as `ui://NAME/…`. The bare one leads nowhere then.
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
+from toolgate.tools.api.text.uris import canonicalise
+
 VIEW = "ui://"
 
 Contested = Mapping[str, frozenset[str]]  # URIs or templates that several mounts claim → their mounts
 
 
 def find_contested(claims: Mapping[str, Iterable[str]]) -> Contested:
-    """Return the URIs that can't be served bare. `claims` are the URIs, or the templates, of each mount."""
+    """Return the URIs that can't be served bare, each as it is spelled. `claims` are the URIs and templates of each
+    mount."""
     owners: defaultdict[str, set[str]] = defaultdict(set)
+    spellings: defaultdict[str, set[str]] = defaultdict(set)  # of one URI
     for mount, uris in claims.items():
         for uri in uris:
-            owners[uri].add(mount)
-    contested = {uri: frozenset(mounts) for uri, mounts in owners.items() if len(mounts) > 1}
-    new = contested
-    while new:  # the URI of one server may be what another's is served as: then it is contested, too
-        served = {format_contested(mount, uri) for uri, mounts in new.items() for mount in mounts}
-        new = {uri: frozenset(owners[uri]) for uri in served if uri in owners and uri not in contested}
-        contested |= new
+            form = normalise_uri(uri)
+            owners[form].add(mount)
+            spellings[form].add(uri)
+    contested: dict[str, frozenset[str]] = {}
+    new = {form for form, mounts in owners.items() if len(mounts) > 1}
+    while new:
+        added = {uri: frozenset(owners[form]) for form in new for uri in spellings[form]}
+        contested |= added
+        # the URI of one server may be what another's is served as: then it is contested, too
+        served = {normalise_uri(format_contested(mount, uri)) for uri, mounts in added.items() for mount in mounts}
+        new = {form for form in served if form in owners and not spellings[form] <= contested.keys()}
     return contested
+
+
+def normalise_uri(uri: str) -> str:
+    """Return the one form of all spellings of a URI. A template stays as it is."""
+    return uri if "{" in uri else canonicalise(uri) or uri
 
 
 def expose_uri(mount: str, uri: str, contested: Contested) -> str:

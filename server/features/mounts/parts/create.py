@@ -9,6 +9,7 @@ from toolgate.server.features.mounts.mount.lists import MountLists
 from toolgate.server.features.mounts.mount.requests import RequestForwarder
 from toolgate.server.features.mounts.parts.relays import ORIGINAL, PromptRelay, ResourceRelay, ToolRelay
 from toolgate.server.features.mounts.parts.rewriting import UriRewriter
+from toolgate.server.features.mounts.resource_uris import normalise_uri
 from toolgate.server.policy.name_patterns import is_chosen
 from toolgate.tools.api.function import Function
 from toolgate.tools.api.prompt import Prompt
@@ -61,10 +62,12 @@ class PartMaker:
         seen: set[str] = set()
         for item in items:
             original = item.get(named)
-            if not isinstance(original, str) or not original or original in seen:
+            own = original if isinstance(original, str) else ""
+            own = normalise_uri(own) if named == "uri" else own
+            if not isinstance(original, str) or not own or own in seen:
                 self._leave_out(original, "has no name of its own")
                 continue
-            seen.add(original)
+            seen.add(own)
             if not self._serves(original):
                 continue
             try:

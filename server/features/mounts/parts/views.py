@@ -21,7 +21,7 @@ from toolgate.server.features.mounts.resource_uris import Contested, find_contes
 from toolgate.server.features.mounts.upstream.errors import LOOP, MountError
 from toolgate.server.protocol.errors import InvalidRequest
 from toolgate.server.protocol.session import Session
-from toolgate.tools.api.registry import Part, Registry
+from toolgate.tools.api.registry import Part, Registry, identify
 
 PATIENCE = 1.5  # seconds that a first list may wait for mounts that are not known yet
 MAX_VIEWS = 128  # kinds of clients whose registries are kept: a client may declare anything
@@ -64,12 +64,12 @@ class MountViews:
         """Return all parts that some client is shown, beside those of the registry. The names follow from these."""
         self._names = self._choose_names(registry)
         self._contested = self._find_contested(registry)
-        found: dict[tuple[str, str], Part] = {(part.kind, part.key): part for part in registry.parts}
+        found: dict[tuple[str, str], Part] = {(part.kind, identify(part)): part for part in registry.parts}
         taken = set(found)
         for served in self._list_mounts():
             for lists in reversed(list(served.mount.store.all.values())):
                 for part in self._create_parts(served, lists):
-                    found.setdefault((part.kind, part.key), part)
+                    found.setdefault((part.kind, identify(part)), part)
         return [part for key, part in found.items() if key not in taken]
 
     def list_tool_names(self) -> dict[str, dict[str, str]]:
@@ -137,13 +137,13 @@ class MountViews:
         shown: set[tuple[str, str]] = set()
         for part in registry.parts:
             if part.relay is None:
-                shown.add((part.kind, part.key))
+                shown.add((part.kind, identify(part)))
                 yield part
         for served in self._list_mounts():
             lists = served.mount.find_lists(find_key(served.per, session))
             for part in self._create_parts(served, lists) if lists is not None else ():
-                if (part.kind, part.key) not in shown:
-                    shown.add((part.kind, part.key))
+                if (part.kind, identify(part)) not in shown:
+                    shown.add((part.kind, identify(part)))
                     yield part
 
     def _choose_names(self, registry: Registry) -> Names:

@@ -482,6 +482,23 @@ def test_a_mount_that_lists_our_uris_stands_in_for_none_of_them(mounted: Callabl
         server.request("resources/read", {"uri": "task://7"})
 
 
+def test_a_uri_in_two_spellings_costs_no_list(mounted: Callable[..., Server]) -> None:
+    tables = (
+        command_mount("legacy", name, f'env = {{ FAR_URIS = "{uris}" }}')
+        for name, uris in (("far", "HTTP://a/x http://a/x FILE:///a"), ("other", "Http://a/x"))
+    )
+    server = mounted(*tables)
+    wait_listed(server, "far", "other")
+    listed = [each["uri"] for each in server.request("resources/list")["resources"]]
+    assert [uri for uri in listed if uri.lower().endswith(("://a/x", ":///a"))] == [
+        "far+HTTP://a/x",
+        "far+FILE:///a",
+        "other+Http://a/x",
+    ]
+    for uri in ("far+http://a/x", "other+http://a/x"):
+        assert server.request("resources/read", {"uri": uri})["contents"]
+
+
 def test_bare_names_give_way_to_ours(mounted: Callable[..., Server]) -> None:
     server = mounted(command_mount("legacy", "far", 'prefix = ""'))
     assert eventually(lambda: "echo" in {tool["name"] for tool in server.request("tools/list")["tools"]})

@@ -23,6 +23,12 @@ def test_a_uri_that_two_claim_gets_the_name_of_each() -> None:
         assert find_original(bare, contested) is None
 
 
+def test_two_spellings_are_one_uri() -> None:
+    contested = find_contested({"a": ["HTTP://x/%7e"], "b": ["http://x/~"], "c": ["x://{a}", "x://{b}"]})
+    assert contested == dict.fromkeys(("HTTP://x/%7e", "http://x/~"), frozenset("ab"))
+    assert expose_uri("a", "HTTP://x/%7e", contested) == "a+HTTP://x/%7e"
+
+
 def test_a_view_keeps_its_scheme() -> None:
     contested = find_contested({"a": ["ui://map/view.html"], "b": ["ui://map/view.html"]})
     assert expose_uri("a", "ui://map/view.html", contested) == "ui://a/map/view.html"
