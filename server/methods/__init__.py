@@ -13,9 +13,9 @@ from msgspec.structs import replace
 from toolgate.server.base.asyncio_tasks import DeadlineTimer
 from toolgate.server.methods import lifecycle, lists, prompts, resources, skills, subscriptions, tasks, tools
 from toolgate.server.methods.scopes import ScopeRules, fixed_scopes
-from toolgate.server.methods.server import Server, with_named_part, with_prepared_views
+from toolgate.server.methods.server import Answer, Server, with_named_part, with_prepared_views
 from toolgate.server.protocol import serialization
-from toolgate.server.protocol.dispatcher import Dispatcher, Method
+from toolgate.server.protocol.dispatcher import Dispatcher, Method, ScopesOf
 from toolgate.server.protocol.revisions import Revision
 from toolgate.tools.api.registry import Registry
 from toolgate.tools.api.scopes import READ, WORKFLOW
@@ -40,6 +40,9 @@ def build_dispatcher(server: Server, added: Sequence[Mapping[str, Method]] = ())
     def list_parts(field: str, parts: lists.Parts, format_part: lists.Formatter) -> Method:
         return Method(with_prepared_views(server, partial(lists.list_parts, server, field, parts, format_part)), read)
 
+    def describe_skills(answer: Answer, needed: ScopesOf) -> Method:
+        return Method(with_prepared_views(server, answer), needed, with_session=False)
+
     def visible_tools(registry: Registry) -> Mapping[str, Tool]:
         return server.policy.rules.without_denied(registry.tools)
 
@@ -57,7 +60,7 @@ def build_dispatcher(server: Server, added: Sequence[Mapping[str, Method]] = ())
         ),
         "resources/list": Method(with_prepared_views(server, partial(lists.list_resources, server)), read),
         "resources/templates/list": list_parts(
-            "resourceTemplates", lambda registry: registry.templates, serialization.format_template
+            "resourceTemplates", lambda registry: registry.listed_templates, serialization.format_template
         ),
         "resources/read": Method(
             named("uri", lambda registry, uri: registry.resource(uri), read_resource), scopes.resource, "uri"
@@ -72,9 +75,9 @@ def build_dispatcher(server: Server, added: Sequence[Mapping[str, Method]] = ())
         "subscriptions/listen": Method(
             partial(subscriptions.listen, server), scopes.subscription, is_stream=True, with_session=False
         ),
-        "skills/list": Method(partial(skills.list_skills, server, published), workflow, with_session=False),
-        "skills/get": Method(partial(skills.get_skill, server, published), workflow, with_session=False),
-        "resources/directory/read": Method(partial(skills.read_directory, server), scopes.resource, with_session=False),
+        "skills/list": describe_skills(partial(skills.list_skills, server, published), workflow),
+        "skills/get": describe_skills(partial(skills.get_skill, server, published), workflow),
+        "resources/directory/read": describe_skills(partial(skills.read_directory, server), scopes.resource),
     }
     methods = _merge(methods, *added)
     if server.trace is not None:

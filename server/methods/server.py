@@ -183,6 +183,10 @@ class RegistryViews(Protocol):
         """Return what a URI is served as, if several servers have it."""
         ...
 
+    def list_skills(self, session: Session) -> list[dict[str, Any]]:
+        """Return the entries of the other servers' skills, which are read under the URIs that they name."""
+        ...
+
     def end_session(self, session: Session) -> None:
         """End what was kept for this session alone."""
         ...

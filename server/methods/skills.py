@@ -1,6 +1,7 @@
 """Answer skills/list, skills/get and resources/directory/read: the skills extension (2026-07-28).
 
-It lists the skills that InvokeSkill offers. Source: SEP-2640 (ext-skills).
+It lists the skills that InvokeSkill offers, then those of other servers, which answer for their own.
+Source: SEP-2640 (ext-skills).
 """
 
 import asyncio
@@ -11,6 +12,7 @@ from typing import Any
 import msgspec
 
 from toolgate.server.calls.client import NoClient
+from toolgate.server.methods.execution import execute_or_refuse
 from toolgate.server.methods.lists import page_end, page_start
 from toolgate.server.methods.resources import read_uri
 from toolgate.server.methods.server import Server
@@ -20,6 +22,7 @@ from toolgate.server.protocol.session import Call
 from toolgate.tools.api.content import ResourceLink
 from toolgate.tools.api.context.context import Context
 from toolgate.tools.api.errors import NotFound, ToolError
+from toolgate.tools.api.resource import Resource
 from toolgate.tools.builtin import workspace_files
 from toolgate.tools.builtin.skills import resources
 from toolgate.tools.builtin.skills.files import MANIFEST, SkillEntries, SkillEntry
@@ -35,16 +38,20 @@ FOLDERS = (resources.list_folder, workspace_files.list_folder)  # what resources
 async def list_skills(server: Server, published: SkillEntries, call: Call) -> dict[str, Any]:
     """Answer skills/list. A skill that is unusable when read is left out."""
     catalogue = await asyncio.to_thread(_skills(server, call).catalogue)
-    keys = list(catalogue)
+    views = server.views
+    others = {} if views is None else {entry["uri"]: entry for entry in views.list_skills(call.session)}
+    keys = [*catalogue, *others]
     begin = page_start(call.params.get("cursor"), "skills", keys)
     end, following = page_end(begin, "skills", keys, SKILLS_PAGE)
-    wanted = [catalogue[key] for key in keys[begin:end]]
-    found = await asyncio.to_thread(_list_entries, published, wanted)
-    return _add_cursor({"skills": found}, call, following)
+    page = keys[begin:end]
+    found = await asyncio.to_thread(_list_entries, published, [catalogue[key] for key in page if key in catalogue])
+    return _add_cursor({"skills": [*found, *(others[key] for key in page if key in others)]}, call, following)
 
 
 async def get_skill(server: Server, published: SkillEntries, call: Call) -> dict[str, Any]:
     uri = read_uri(call)
+    if (far := _find_far(server, call, uri)) is not None:
+        return await _ask_far(server, call, far)
     values = resources.skill_file.match(uri) or {}
     name = values.get("name", "") if values.get("path") == MANIFEST else ""
     wanted = await asyncio.to_thread(_skills(server, call).find, name) if name else None
@@ -59,6 +66,8 @@ async def read_directory(server: Server, call: Call) -> dict[str, Any]:
     uri = read_uri(call)
     if uri.endswith("/") and not uri.endswith("//"):
         uri = uri[:-1]  # names the same folder
+    if (far := _find_far(server, call, uri, f"{uri}/{MANIFEST}")) is not None:
+        return await _ask_far(server, call, far)
     context = Context(server.services.of_session(call.session), NoClient())
     found = await _list_folder(uri, context)
     keys = [link.uri for link in found]
@@ -77,6 +86,27 @@ async def _list_folder(uri: str, context: Context) -> list[ResourceLink]:
         except ToolError as error:
             raise InternalError(error.text, {"uri": uri}) from None
     raise InvalidParams("unknown directory", {"uri": uri})
+
+
+def _find_far(server: Server, call: Call, *uris: str) -> Resource | None:
+    """Return the resource of another server that serves the first of the URIs that is served, or None."""
+    registry = server.registry_for(call.session)
+    found = next(filter(None, map(registry.resource, uris)), None)
+    return found[0] if found is not None and found[0].relay is not None else None
+
+
+async def _ask_far(server: Server, call: Call, resource: Resource) -> dict[str, Any]:
+    """Return the other server's answer to this request."""
+    relay = resource.relay
+    assert relay is not None  # it is another server's
+    params: dict[str, Any] = {name: call.params[name] for name in ("uri", "cursor") if name in call.params}
+    await server.policy.require_rate(call, resource.scope)
+
+    async def work(context: Context) -> dict[str, Any]:
+        result = {**await relay.ask_about(call.method, params, context)}
+        return result if "ttlMs" in result else _add_cursor(result, call, None)
+
+    return await execute_or_refuse(server, call, work, "reading", {"uri": params["uri"]})
 
 
 def _list_entries(published: SkillEntries, skills: Iterable[Skill]) -> list[dict[str, Any]]:

@@ -106,6 +106,10 @@ class Relay(Protocol):
         Raises ToolError, CannotAskError, and the server's own errors."""
         ...
 
+    async def ask_about(self, method: str, params: Mapping[str, Any], context: Context) -> Mapping[str, Any]:
+        """Return its result for another method that takes the URI of the resource."""
+        ...
+
     async def complete(self, params: Mapping[str, Any], context: Context) -> Mapping[str, Any]:
         """Return its result for a completion of the prompt or the template."""
         ...

@@ -24,7 +24,7 @@ LISTING = frozenset((READ,))  # the scopes that listing needs, and reading a URI
 
 class Registry:
     """All `parts`: `tools`, `prompts` and `events` by name, `resources` by URI, and `templates` by URI template;
-    `listing_templates` are those that list resources."""
+    `listed_templates` are those that lists show, and `listing_templates` those that list resources."""
 
     def __init__(self, parts: Iterable[Part] = ()) -> None:
         self._parts: dict[tuple[str, str], Part] = {}
@@ -37,6 +37,7 @@ class Registry:
         resources = [part for part in found if isinstance(part, Resource)]
         self.resources = _by_key(part for part in resources if not part.is_template)
         self.templates = _by_key(part for part in resources if part.is_template)
+        self.listed_templates = _by_key(part for part in self.templates.values() if part.is_listed)
         self.listing_templates = [template for template in self.templates.values() if template.lists is not None]
         self._fixed = {identify(part): part for part in self.resources.values()}
         self._match_cache: dict[str, tuple[Resource, dict[str, str]] | None] = {}

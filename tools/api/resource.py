@@ -26,7 +26,8 @@ log = logging.getLogger(__name__)
 
 class Resource(DeclaredPart, kw_only=True, eq=False):
     """A resource at one URI, or a template with variables (`{name}`) for many. `uri` is the URI or the template.
-    `annotations` (audience, priority, lastModified) are sent unchanged."""
+    `annotations` (audience, priority, lastModified) are sent unchanged. `is_listed`: whether lists show it; it is read
+    all the same."""
 
     kind = "resources"
     uri: str
@@ -36,6 +37,7 @@ class Resource(DeclaredPart, kw_only=True, eq=False):
     tool: str | None = None
     lists: Function | None = None
     watches: Function | None = None
+    is_listed: bool = True
     _has_warned: bool = False  # log a listing that can't be shown once only: clients list often
 
     def __post_init__(self) -> None:

@@ -73,6 +73,7 @@ def describe_trial(trial: MountTrial) -> str:
         (len(lists.tools), "tool"),
         (len(lists.prompts), "prompt"),
         (len(lists.resources) + len(lists.templates), "resource"),
+        (len(lists.skills), "skill"),
     )
     told = [f"{count} {noun}{'' if count == 1 else 's'}" for count, noun in counts if count]
     return f"{', '.join(told) or 'nothing'} ({lists.revision}, {trial.seconds:.1f} s)"

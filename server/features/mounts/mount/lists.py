@@ -20,11 +20,13 @@ VERSION = 1  # of the files
 MAX_PROFILES = 16  # kinds of clients whose lists are kept
 MAX_PERSONAL = 256  # kinds of clients, each of one person
 MAX_FILE = 64 * 2**20  # bytes
-LISTS = (  # capability of the mounted server → method, and its field
+SKILLS = "io.modelcontextprotocol/skills"  # the extension of servers that have them
+LISTS = (  # capability or extension of the mounted server → method, and its field
     ("tools", "tools/list", "tools"),
     ("prompts", "prompts/list", "prompts"),
     ("resources", "resources/list", "resources"),
     ("resources", "resources/templates/list", "resourceTemplates"),
+    (SKILLS, "skills/list", "skills"),
 )
 
 Items = list[dict[str, Any]]
@@ -40,6 +42,7 @@ class MountLists(msgspec.Struct, frozen=True):
     prompts: Items = []
     resources: Items = []
     templates: Items = []
+    skills: Items = []
     instructions: str = ""
     revision: str = ""
     ttl: float | None = None
@@ -56,9 +59,11 @@ async def fetch_lists(session: UpstreamSession) -> MountLists:
     info = session.info
     found: dict[str, Items] = {}
     holds: list[float] = []
+    extensions = info.capabilities.get("extensions")
+    declared = {*info.capabilities, *(extensions if isinstance(extensions, dict) else ())}
     for capability, method, field in LISTS:
         found[field] = []
-        if capability in info.capabilities:
+        if capability in declared:
             listed = await session.list_all(method, field)
             found[field] = listed.items
             holds += [] if listed.ttl is None else [listed.ttl]
@@ -67,6 +72,7 @@ async def fetch_lists(session: UpstreamSession) -> MountLists:
         prompts=found["prompts"],
         resources=found["resources"],
         templates=found["resourceTemplates"],
+        skills=found["skills"],
         instructions=info.instructions,
         revision=info.revision,
         ttl=min(holds, default=None),

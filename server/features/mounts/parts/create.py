@@ -19,6 +19,7 @@ from toolgate.tools.api.text.uris import check_uri
 from toolgate.tools.api.tool import Tool, ToolAnnotations
 
 MAX_URI = 8_192
+MANIFEST = "/SKILL.md"  # the end of a skill's URI
 Name = Callable[[str, str], str]  # kind and original name → the name that is shown
 
 log = logging.getLogger("toolgate.mounts")
@@ -39,6 +40,7 @@ class PartMaker:
         yield from self._create_all(lists.prompts, "name", lambda item: self._create_prompt(item, name, rewriter))
         yield from self._create_all(lists.resources, "uri", lambda item: self._create_resource(item, rewriter))
         yield from self._create_all(lists.templates, "uriTemplate", lambda item: self._create_resource(item, rewriter))
+        yield from self._create_all(lists.skills, "uri", lambda item: self._create_skill_files(item, rewriter))
 
     def list_names(self, lists: MountLists) -> Iterator[tuple[str, str]]:
         """Yield the kind and the original name of each tool and prompt that is served."""
@@ -49,12 +51,24 @@ class PartMaker:
                     yield kind, original
 
     def list_uris(self, lists: MountLists) -> Iterator[str]:
-        """Yield the URIs and templates that are served."""
+        """Yield the URIs and templates that are served, those of skills' files, too."""
+        for skill in self._find_skills(lists):
+            yield _name_files(skill)
         for field, items in (("uri", lists.resources), ("uriTemplate", lists.templates)):
             for item in items:
                 original = item.get(field)
                 if isinstance(original, str) and self._serves(original):
                     yield original
+
+    def list_skills(self, lists: MountLists, rewriter: UriRewriter) -> Iterator[dict[str, Any]]:
+        """Yield the entries of the skills that are served."""
+        for skill in self._find_skills(lists):
+            yield rewriter.rewrite_skill(skill)
+
+    def _find_skills(self, lists: MountLists) -> Iterator[dict[str, Any]]:
+        for skill in lists.skills:
+            if _is_skill(skill.get("uri")) and self._serves(skill["uri"]):
+                yield skill
 
     def _create_all(
         self, items: list[dict[str, Any]], named: str, create: Callable[[dict[str, Any]], Part]
@@ -124,6 +138,24 @@ class PartMaker:
             check_uri(uri)
         return part
 
+    def _create_skill_files(self, item: dict[str, Any], rewriter: UriRewriter) -> Resource:
+        """Return what reads the files of a skill: a server need not list them as resources."""
+        if not _is_skill(item["uri"]):
+            raise ValueError(f"its URI does not end in {MANIFEST}")
+        original = _name_files(item)
+        uri = rewriter.expose(original)
+        relay = ResourceRelay(self._forwarder, original, {"uriTemplate": uri}, rewriter)
+        part = Resource(
+            self._function,
+            **self._describe(uri, item),
+            relay=relay,
+            uri=uri,
+            mime_type=None,
+            is_listed=False,
+        )
+        _ = part.template
+        return part
+
     def _describe(self, shown: str, item: Mapping[str, Any]) -> dict[str, Any]:
         title, description = _word(item.get("title")), _word(item.get("description"))
         return {"name": shown, "title": title or shown, "description": description, "scope": self._config.scope}
@@ -163,6 +195,15 @@ def _read_execution(item: Mapping[str, Any]) -> tuple[Mapping[str, Any], bool]:
     return {
         name: left if name == "execution" else value for name, value in item.items() if left or name != "execution"
     }, True
+
+
+def _is_skill(uri: object) -> bool:
+    return isinstance(uri, str) and uri.endswith(MANIFEST) and "{" not in uri
+
+
+def _name_files(skill: Mapping[str, Any]) -> str:
+    """Return the template of the URIs of a skill's files."""
+    return f"{skill['uri'].removesuffix(MANIFEST)}/{{+path}}"
 
 
 def _word(value: Any) -> str:

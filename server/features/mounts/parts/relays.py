@@ -9,6 +9,7 @@ from toolgate.server.features.mounts.parts.rewriting import UriRewriter
 from toolgate.server.features.mounts.upstream.envelope import repeat_arguments
 from toolgate.server.features.mounts.upstream.errors import MountError
 from toolgate.tools.api.context.context import Context
+from toolgate.tools.api.errors import NotFound
 from toolgate.tools.api.schema.schema import UnusableSchemaError, find_mirrored_headers
 
 ORIGINAL = "toolgate/original"  # the `_meta` with the name at the mounted server
@@ -37,11 +38,14 @@ class MountedRelay:
     async def ask(self, params: Mapping[str, Any], context: Context) -> Mapping[str, Any]:
         return await self._send({"name": self.original, **params}, context)
 
+    async def ask_about(self, method: str, params: Mapping[str, Any], context: Context) -> Mapping[str, Any]:
+        raise NotFound("only a resource has a URI")
+
     async def _send(
-        self, params: Mapping[str, Any], context: Context, headers: Mapping[str, str] = {}
+        self, params: Mapping[str, Any], context: Context, headers: Mapping[str, str] = {}, method: str = ""
     ) -> Mapping[str, Any]:
         result = await self._forwarder.forward(
-            self.method,
+            method or self.method,
             params,
             context,
             is_repeatable=self.is_repeatable,
@@ -117,6 +121,9 @@ class ResourceRelay(MountedRelay):
 
     async def ask(self, params: Mapping[str, Any], context: Context) -> Mapping[str, Any]:
         return await self._send({"uri": self._restore(params["uri"])}, context)
+
+    async def ask_about(self, method: str, params: Mapping[str, Any], context: Context) -> Mapping[str, Any]:
+        return await self._send({**params, "uri": self._restore(params["uri"])}, context, method=method)
 
     def watch(self, uri: str, context: Context) -> AsyncIterator[object]:
         """Yield at each change that the mounted server tells of."""

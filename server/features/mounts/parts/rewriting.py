@@ -5,6 +5,7 @@ own: nothing in structured content or in a text is changed.
 """
 
 import contextlib
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -13,9 +14,10 @@ import msgspec
 from toolgate.server.features.mounts.resource_uris import Contested, expose_uri, format_contested
 from toolgate.tools.api.text.uri_templates import UnusableTemplateError, UriTemplate
 
-MEMBERS = ("content", "contents", "messages", "_meta")  # of a result
+MEMBERS = ("content", "contents", "messages", "skill", "resources", "_meta")  # of a result
 KEYS = frozenset(("uri", "uriTemplate", "resourceUri", "ui/resourceUri"))
-OWN_DATA = frozenset(("structuredContent", "text", "blob", "data"))
+OWN_DATA = frozenset(("structuredContent", "text", "blob", "data", "frontmatter"))
+FOLDER = re.compile(r"([^{}]*/)\{\+\w+\}")  # a template for all that is below
 
 Rewrite = Callable[[str], str]
 
@@ -26,6 +28,7 @@ class UriRewriter:
     def __init__(self, mount: str, contested: Contested) -> None:
         self._mount = mount
         self._contested = {uri: mounts for uri, mounts in contested.items() if mount in mounts}
+        self._folders = {found[1] for found in map(FOLDER.fullmatch, self._contested) if found}
         self._templates = list(_parse_templates(self._contested))
 
     @property
@@ -34,7 +37,7 @@ class UriRewriter:
 
     def expose(self, uri: str) -> str:
         """Return the URI or the template as it is served."""
-        if any(template.match(uri) is not None for template in self._templates):
+        if self._is_below(uri) or any(template.match(uri) is not None for template in self._templates):
             return format_contested(self._mount, uri)
         return expose_uri(self._mount, uri, self._contested)
 
@@ -46,11 +49,23 @@ class UriRewriter:
         rest = uri.removeprefix(prefix)
         return f"ui://{rest}" if original.startswith("ui://") else rest
 
+    def _is_below(self, uri: str) -> bool:
+        """Return whether the URI is below a contested folder."""
+        folder = uri.rstrip("/") if self._folders else ""
+        while folder := folder.rpartition("/")[0]:
+            if f"{folder}/" in self._folders:
+                return True
+        return False
+
     def rewrite_item(self, item: Mapping[str, Any]) -> dict[str, Any]:
         """Return an item of a list with its URIs as they are served. Raises RecursionError for one that is too deep."""
         if not self.is_needed:
             return {**item}
         return {**item, **{key: self._rewrite(key, item[key]) for key in ("_meta", *KEYS) if key in item}}
+
+    def rewrite_skill(self, entry: dict[str, Any]) -> dict[str, Any]:
+        """Return the entry of a skill in the same way."""
+        return {name: self._rewrite(name, value) for name, value in entry.items()} if self.is_needed else entry
 
     def rewrite_result(self, result: dict[str, Any]) -> dict[str, Any]:
         """Return a result, whose members may be raw, in the same way."""
@@ -69,9 +84,9 @@ class UriRewriter:
 
 
 def _parse_templates(uris: Iterable[str]) -> Iterator[UriTemplate]:
-    """Yield the templates among the URIs; one that can't be matched is not served."""
+    """Yield the templates among the URIs, but for folders; one that can't be matched is not served."""
     for uri in uris:
-        if "{" in uri:
+        if "{" in uri and not FOLDER.fullmatch(uri):
             with contextlib.suppress(UnusableTemplateError):
                 yield UriTemplate(uri)
 

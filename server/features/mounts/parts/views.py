@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import msgspec
@@ -119,6 +120,17 @@ class MountViews:
 
     def list_served_uris(self, uri: str) -> list[str]:
         return [format_contested(mount, uri) if mount else uri for mount in sorted(self._contested.get(uri, ()))]
+
+    def list_skills(self, session: Session) -> list[dict[str, Any]]:
+        profile = create_profile(session.capabilities)
+        found: dict[str, dict[str, Any]] = {}
+        for served in self._list_mounts():
+            lists = served.mount.find_lists(profile)
+            if lists is not None and lists.skills:
+                rewriter = UriRewriter(served.mount.name, self._contested)
+                for entry in served.maker.list_skills(lists, rewriter):
+                    found.setdefault(entry["uri"], entry)
+        return list(found.values())
 
     def end_session(self, session: Session) -> None:
         self.sessions.forget(session)
