@@ -104,6 +104,7 @@ class PartMaker:
             relay=ToolRelay(self._forwarder, original, wire, rewriter, is_task=is_task),
             annotations=self._judge(original),
             raw_input=schema,
+            as_task=True,
             mount=self._config.name,
         )
 

@@ -1,6 +1,7 @@
 """A small MCP server to mount, which does what a test asks of it: `python far_server.py ERA [HTTP-PORT-FILE]`.
 
-ERA is "legacy", "modern" or "both". With a file it serves Streamable HTTP on a free port, whose number it writes there.
+ERA is "legacy", "modern", "both", or a revision with sessions. With a file it serves Streamable HTTP on a free port, and writes
+its number there.
 """
 
 import http.server
@@ -30,7 +31,7 @@ MIRRORED = {  # a schema whose arguments headers repeat
         "deep": {"type": "object", "properties": {"count": {"type": "integer", "x-mcp-header": "Count"}}},
     },
 }
-QUIET = ("headers", "echo", "odd", "error", "count", "progress", "log", "slow", "env", "pid", "grow", "touch")
+QUIET = ("headers", "echo", "odd", "error", "count", "progress", "log", "slow", "later", "env", "pid", "grow", "touch")
 ASKING = ("ask", "sample", "roots")
 TASKS = (
     "long",
@@ -86,7 +87,7 @@ class FarServer:
     def _answer(self, id: Any, method: str, params: dict[str, Any], emit: Emit) -> None:
         try:
             is_modern = VERSION in params.get("_meta", {})
-            if is_modern and (self.era == "legacy" or method == "initialize"):
+            if is_modern and (self.era not in ("modern", "both") or method == "initialize"):
                 raise RpcFault(-32600, "this server has sessions")
             if not is_modern and self.era == "modern":
                 raise RpcFault(-32602, "'_meta' is missing")
@@ -105,14 +106,14 @@ class FarServer:
         more = {"resultType": "complete", "_meta": {"io.modelcontextprotocol/serverInfo": told}} if is_modern else {}
         match method:
             case "server/discover":
-                if self.era == "legacy":
+                if self.era not in ("modern", "both"):
                     raise RpcFault(-32601, "unknown method")
                 known = [MODERN, LEGACY] if self.era == "both" else [MODERN]
                 return {"supportedVersions": known, "capabilities": capabilities, "instructions": "Ask far.", **more}
             case "initialize":
                 self.capabilities = params["capabilities"]
                 return {
-                    "protocolVersion": LEGACY,
+                    "protocolVersion": self.era if self.era[0] == "2" else LEGACY,
                     "capabilities": capabilities,
                     "serverInfo": told,
                     "instructions": "Ask far.",
@@ -218,6 +219,10 @@ class FarServer:
                 end = self.running[id] = threading.Event()
                 end.wait(60)
                 return None
+            case "later":
+                if "inputResponses" not in params:
+                    time.sleep(1.0)
+                return self._ask("ask", params, emit, is_modern) if "ask" in arguments else _text("it took a second")
             case "ask" | "sample" | "roots" as name:
                 return self._ask(name, params, emit, is_modern)
             case "touch":

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.clients import raw_task_client
 from tests.clients.raw_client import COMMAND, REVISIONS, STATELESS, Refusal, Server, children, eventually
 from tests.server.features.mounts.far_server import FORM, NAMES, ODD_RESULT
 from tests.server.features.mounts.mounted import (
@@ -182,6 +183,21 @@ def test_a_client_that_declares_and_never_answers_meets_a_deadline(start: Start,
     else:
         assert result["isError"] and "no answer within" in result["content"][0]["text"]
     assert server.text("far__count") == "2"  # the next call works
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+def test_a_long_call_becomes_a_task_of_ours_and_asks_in_it(mounted: Callable[..., Server], era: str) -> None:
+    known = {**CAPABILITIES, **raw_task_client.KNOWS}
+    server = mounted(command_mount(era), revision=STATELESS, capabilities=known, env={"TOOLGATE_TASK_AFTER": "0.5"})
+    wait_listed(server)
+    plain = raw_task_client.ended(server, raw_task_client.created(server, "far__later"))
+    assert raw_task_client.text(plain) == "it took a second"
+    id = raw_task_client.created(server, "far__later", ask=1)
+    asked = raw_task_client.until(server, id, "input_required")
+    responses = {key: ANSWERS[each["method"]] for key, each in asked["inputRequests"].items()}
+    server.request("tasks/update", {"taskId": id, "inputResponses": responses})
+    assert json.loads(raw_task_client.text(raw_task_client.ended(server, id))) == ANSWERS["elicitation/create"]
+    assert server.text("far__count") == ("3" if era == "legacy" else "4")  # a round of the stateless era is a call
 
 
 @pytest.mark.parametrize("revision", ["2025-06-18", STATELESS])
