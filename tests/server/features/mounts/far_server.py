@@ -1,7 +1,7 @@
 """A small MCP server to mount, which does what a test asks of it: `python far_server.py ERA [HTTP-PORT-FILE]`.
 
-ERA is "legacy", "modern", "both", or a revision with sessions. With a file it serves Streamable HTTP on a free port, and writes
-its number there.
+ERA is "legacy", "modern", "both", or a revision with sessions. With a file it serves Streamable HTTP on a free port,
+whose number it writes there.
 """
 
 import http.server
