@@ -4,6 +4,7 @@ import contextlib
 import http.server
 import json
 import re
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -26,6 +27,8 @@ TODO = "Paint the fence"
 GOAL = "Mow the lawn"
 PLUGIN_TOOL = "measure_lantern"
 LATER = "weigh_lantern"  # a plugin added while the agent runs
+MOUNTS = {"lamps": ("legacy", "it was lit in May"), "tides": ("modern", "it hangs above the flood")}  # era and fact
+MOUNTED = Path(__file__).with_name("mounted_server.py")
 TASK = re.compile(r'(?:background task |"task_id": ?)(\d+)')
 FOUND = "A history of lanterns"
 PLUGIN = '''
@@ -69,6 +72,7 @@ class Scene:
     def gateway_options(self) -> list[str]:
         """Return the options of a server that has them at a node."""
         folders = [word for name in ("state", "skills", "plugins") for word in (f"--{name}", str(self.folder / name))]
+        folders += ["--config", str(self.folder / "mounts.toml")]
         return [*folders, *ALLOWED, "--engines", f"searxng={self.pages}/", "--hold", HOLD]
 
     @property
@@ -82,9 +86,16 @@ class Scene:
         (self.folder / "skills" / "wicks" / "SKILL.md").write_text(skill)
         Image.new("RGB", (64, 48), (200, 120, 0)).save(self.work / "lantern.png")
         self.add_plugin(PLUGIN_TOOL)
+        (self.folder / "mounts.toml").write_text("".join(map(_mount, MOUNTS)))
 
     def add_plugin(self, name: str) -> None:
         (self.folder / "plugins" / f"{name}.py").write_text(PLUGIN.format(name=name))
+
+
+def _mount(name: str) -> str:
+    """Return the table of a mounted server."""
+    args = json.dumps(["-I", "-S", str(MOUNTED), *MOUNTS[name]])
+    return f"[mounts.{name}]\ncommand = {json.dumps(sys.executable)}\nargs = {args}\n"
 
 
 def write_script(scene: Scene, carrier: str, restart: Callable[[], None] | None) -> dict[str, Step]:
@@ -125,6 +136,7 @@ def _write_tools(scene: Scene) -> dict[str, Step]:
         "text number": Step("Bash", {"command": "echo texts-$((70 + 7))", "timeout": "5000"}),
         "text id": Step("KillBgTask", lambda shown: {"task_id": str(task_of("long")(shown)["task_id"])}),
         "text of a plugin": Step(PLUGIN_TOOL, {"width": "7"}),
+        **{name: Step(f"{name}__tell", {"of": "the lantern"}) for name in MOUNTS},
         "description": Step("Bash", {"command": "echo described-$((80 + 8))", "description": "Print a word"}),
     }
 

@@ -104,6 +104,11 @@ FACTS: Mapping[str, Fact] = {
     "description": Fact(
         "Bash: a `description`, which is ignored", TOOLS, lambda run: run.says("description", "described-88")
     ),
+    "mounts": Fact(
+        "what two mounted servers return",
+        TOOLS,
+        lambda run: all(run.says(name, f"the lantern: {fact}") for name, (_, fact) in drive.MOUNTS.items()),
+    ),
     "signin": Fact(
         "the tools, after signing in by the agent's own command",
         ("signin",),
