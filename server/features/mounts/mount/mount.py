@@ -33,6 +33,7 @@ from toolgate.server.features.mounts.upstream.session import UpstreamSession
 MAX_REFRESHES = 32  # at once
 MAX_FRESH = 256  # kinds of clients
 FOR_ANOTHER = 60.0  # seconds to wait for somebody who is shown what all are shown
+MAX_ASKERS = 8  # who are known to ask for the same lists: one of them will do
 CHANGES = frozenset(
     (
         "notifications/tools/list_changed",
@@ -83,7 +84,7 @@ class Mount:
         self._pace = ChangePace()
         self._changed: dict[ClientProfile, float] = {}  # whose lists have to be fetched again, and after which seconds
         self._refreshes: dict[ClientProfile, asyncio.Task[None]] = {}
-        self._askers: dict[ClientProfile, SessionKey] = {}  # who asked last for the lists that are being fetched
+        self._askers: dict[ClientProfile, list[SessionKey]] = {}  # who asks for lists that are fetched, the latest last
         self._asked = asyncio.Event()
         self.watches = ResourceWatches(lambda key: self.get_session(self._pool.find_latest(key)))
         self._turns: WeakValueDictionary[SessionKey, asyncio.Lock] = WeakValueDictionary()  # one call at a time
@@ -135,8 +136,9 @@ class Mount:
         running = self._refreshes.get(profile)
         if running is None and len(self._refreshes) >= MAX_REFRESHES:  # the mount is away: others wait for it already
             return next(iter(self._refreshes.values()))
-        if self._askers.get(profile) != key:  # whoever can open it: another may not be able to
-            self._askers[profile] = key
+        askers = self._askers.setdefault(profile, [])
+        if askers[-1:] != [key]:  # whoever can open it: another may not be able to
+            askers[:] = [*(each for each in askers if each != key), key][-MAX_ASKERS:]
             self._asked.set()
         if running is None or running.done():
             work = self._refresh(profile, after)
@@ -154,11 +156,14 @@ class Mount:
         return await self._pool.get(key, found)
 
     def end_principal(self, principal: str) -> None:
-        """End the conversations of a principal, and what is done for it alone."""
-        for profile in [profile for profile, key in self._askers.items() if key.principal == principal]:
-            del self._askers[profile]
-            if (task := self._refreshes.pop(profile, None)) is not None:
-                task.cancel()
+        """End the conversations of a principal, and what is done for it alone. Lists that others wait for are fetched
+        for one of these."""
+        for profile, askers in list(self._askers.items()):
+            askers[:] = [key for key in askers if key.principal != principal]
+            if not askers:
+                del self._askers[profile]
+                if (task := self._refreshes.pop(profile, None)) is not None:
+                    task.cancel()
         self._pool.end(lambda key: key.principal == principal)
         if self._secrets is not None:
             self._secrets.forget(principal)
@@ -272,12 +277,13 @@ class Mount:
         """Take the lists, as soon as they can be fetched for one of those who ask."""
         while True:
             self._changed.pop(profile, None)
-            key = self._askers[profile]
+            key = self._askers[profile][-1]
             try:
                 lists = await self._fetch(key, profile.principal)
                 if lists is not None:
                     break
                 left = FOR_ANOTHER
+                self._pass_on(profile, key)
             except MountError as error:
                 if error.code == "LIST_FAILED":  # others were noted as they came
                     self.standing.note_failure(key.principal, error.fault)
@@ -289,10 +295,16 @@ class Mount:
             self._on_change()  # before anybody may be shown them
             await asyncio.to_thread(self.store.save)
 
+    def _pass_on(self, profile: ClientProfile, key: SessionKey) -> None:
+        """Leave a fetch to the others who ask, if there are any."""
+        askers = self._askers[profile]
+        if len(askers) > 1 and key in askers:
+            askers.remove(key)
+
     async def _wait_for_another(self, profile: ClientProfile, key: SessionKey, seconds: float) -> None:
         """Wait so long, or until somebody else asks for the same lists."""
         self._asked.clear()
-        if self._askers.get(profile) == key:
+        if self._askers[profile][-1] == key:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(max(seconds, SHORT)):
                     await self._asked.wait()
