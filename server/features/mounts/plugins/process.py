@@ -8,6 +8,7 @@ import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
 
 import msgspec
 
@@ -34,7 +35,8 @@ EXIT_WITHIN = 2.0  # seconds for the exit of a process whose stream has ended
 ENDED = frozenset(("STDIO_EXITED", "STDIO_CLOSED"))  # it has ended by itself, or was killed
 MAX_REQUESTS = 1_000  # unanswered; a process with more is broken or hostile
 MAX_REQUESTED = 128 * 2**20  # bytes in these
-MAX_DATA_REQUESTS = 4  # requests for data at once: each may hold MAX_DATA a few times
+MAX_DATA_REQUESTS = 8  # requests for data at once: each may hold MAX_DATA a few times
+MAX_OF_PRINCIPAL = 2  # of these: one who waits for slow pages holds up no other
 
 
 class PluginNotLoadedError(Exception):
@@ -71,6 +73,7 @@ class PluginProcess:
         self._request_count = 0
         self._request_size = 0  # bytes
         self._data_requests = asyncio.Semaphore(MAX_DATA_REQUESTS)
+        self._shares: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()  # of these, by principal
         program.exited.add_done_callback(lambda _: on_end(self))
 
     @property
@@ -225,7 +228,8 @@ class PluginProcess:
 
     async def _answer(self, call: PluginCall, request: FlightRequest, name: str) -> None:
         if api.CONTEXT_METHODS.returns_data(name):
-            async with self._data_requests:
+            share = self._shares.setdefault(call.context.principal, asyncio.Semaphore(MAX_OF_PRINCIPAL))
+            async with share, self._data_requests:
                 await self._send_answer(call, request, name)
         else:
             await self._send_answer(call, request, name)
