@@ -6,6 +6,7 @@ which this server makes a task of its own where the client has tasks.
 """
 
 import asyncio
+import contextlib
 from typing import Any
 
 import msgspec
@@ -24,8 +25,8 @@ Result = dict[str, Any]
 
 
 class ForwardedRequest:
-    """One request that is under way, and its question that is not answered yet. `timeout`: seconds without a sign of
-    life; None: as the mount has it."""
+    """One request that is under way, and its question that is not answered yet. `turn` is closed at its end. `timeout`:
+    seconds without a sign of life; None: as the mount has it."""
 
     timeout: float | None = None
 
@@ -33,6 +34,7 @@ class ForwardedRequest:
         self.session = session
         self.flight = flight
         self.principal = principal
+        self.turn = contextlib.ExitStack()
         self.question: Question | None = None
         self.asked = 0  # questions so far
         self.ending: asyncio.TimerHandle | None = None

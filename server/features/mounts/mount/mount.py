@@ -176,10 +176,19 @@ class Mount:
         """End the conversations that belong to a session of ours alone, if they were not used for so long."""
         self._pool.end_unused(lambda key: bool(session) and key.session == session, seconds)
 
-    def take_turn(self, key: SessionKey) -> "contextlib.AbstractAsyncContextManager[object]":
-        """Return a context for one call: where questions are to be of one, those of a conversation come one at a
-        time."""
-        return self._turns.setdefault(key, asyncio.Lock()) if self.config.asks_one else contextlib.nullcontext()
+    async def take_turn(self, key: SessionKey) -> contextlib.ExitStack:
+        """Return the turn of one call, whose end is that of the context: where questions are to be of one call, those
+        of a conversation come one at a time. Raises MountError."""
+        turn = contextlib.ExitStack()
+        if self.config.asks_one:
+            lock = self._turns.setdefault(key, asyncio.Lock())
+            try:
+                async with asyncio.timeout(self.config.timeout):
+                    await lock.acquire()
+            except TimeoutError:
+                raise MountError("LIMITED", "it is called one at a time: another call waits for its answer") from None
+            turn.callback(lock.release)
+        return turn
 
     async def close(self) -> None:
         for task in self._refreshes.values():

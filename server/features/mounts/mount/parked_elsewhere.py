@@ -77,11 +77,12 @@ class ParkedOffice:
         request = parked.take(mail.id, mail.principal)
         if request is None:
             return ParkedReply(fault=EXPIRED)
-        try:
-            return await self._go_on(request, mail, request.timeout or timeout, parked)
-        except MountError as error:
-            request.cancel("no longer needed")
-            return ParkedReply(fault=error.fault)
+        with request.turn:
+            try:
+                return await self._go_on(request, mail, request.timeout or timeout, parked)
+            except MountError as error:
+                request.cancel("no longer needed")
+                return ParkedReply(fault=error.fault)
 
     async def _go_on(
         self, request: ForwardedRequest, mail: ParkedMail, seconds: float, parked: ParkedRequests

@@ -26,6 +26,7 @@ class ParkedRequests:
         own = [name for name, parked in self._held.items() if parked.principal == request.principal]
         if len(own) >= MAX_PARKED:
             _end(self._held.pop(own[0]))
+        request.turn = request.turn.pop_all()  # which goes on: the mounted server waits
         self._held[id] = request
         request.ending = asyncio.get_running_loop().call_later(PARKED_FOR, self._expire, id)
 
@@ -57,4 +58,5 @@ class ParkedRequests:
 def _end(request: ForwardedRequest) -> None:
     if request.ending is not None:
         request.ending.cancel()
+    request.turn.close()
     request.cancel("the client did not come back")

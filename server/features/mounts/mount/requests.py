@@ -79,11 +79,10 @@ class RequestForwarder:
         id, is_new = await self._name_call(context)
         try:
             with self._limits.count(context.principal, is_new=is_new):
-                async with self._mount.take_turn(key):
-                    result = None if is_new else await self._take_up(id, context)
-                    if result is None:  # an empty one is a result, too
-                        result = await self._carry(key, id, is_new, sent, context, is_repeatable)
-                    return _finish(result, context)
+                result = None if is_new else await self._take_up(id, context)
+                if result is None:  # an empty one is a result, too
+                    result = await self._carry(key, id, is_new, sent, context, is_repeatable)
+                return _finish(result, context)
         except UpstreamRefusedError as error:
             raise _create_rpc_error(error.refusal) from None
 
@@ -96,10 +95,11 @@ class RequestForwarder:
         parked = self.parked.take(id, context.principal)
         if parked is None:
             return None if self._elsewhere is None else await self._elsewhere.carry_on(id, context)
-        try:
-            return await self._follow_or_park(parked, context, id)
-        except MountError as error:
-            raise (_create_doubt(error) if error.code in BROKEN else error) from None
+        with parked.turn:
+            try:
+                return await self._follow_or_park(parked, context, id)
+            except MountError as error:
+                raise (_create_doubt(error) if error.code in BROKEN else error) from None
 
     async def _carry(
         self,
@@ -115,10 +115,13 @@ class RequestForwarder:
                 return await self._ask_in_rounds(session, sent, context)
             if not is_new:
                 raise EXPIRED.create_error()
-            request = start_task(session, sent, context) if sent.is_task else start_request(session, sent, context)
-            return await self._follow_or_park(await request, context, id)
+            start = start_task if sent.is_task else start_request
+            request = await start(session, sent, context)
+            request.turn = turn
+            return await self._follow_or_park(request, context, id)
 
-        return await self._repeat(key, send, is_repeatable)
+        with await self._mount.take_turn(key) as turn:
+            return await self._repeat(key, send, is_repeatable)
 
     async def _name_call(self, context: Context) -> tuple[str, bool]:
         """Return a name that the client's later tries of this call have, too, and whether this is the first."""

@@ -224,7 +224,8 @@ class FarServer:
                     time.sleep(1.0)
                 return self._ask("ask", params, emit, is_modern) if "ask" in arguments else _text("it took a second")
             case "ask" | "sample" | "roots" as name:
-                return self._ask(name, params, emit, is_modern)
+                said = self._ask(name, params, emit, is_modern)
+                return {} if "empty" in arguments else said
             case "touch":
                 for uri, tell in self.subscribed.items():
                     tell({"jsonrpc": "2.0", "method": "notifications/resources/updated", "params": {"uri": uri}})

@@ -172,6 +172,31 @@ def test_a_question_of_a_parked_call_is_answered_once_and_by_whom_it_was_asked(
         assert int(server.text("far__count")) == int(calls) + 1
 
 
+def test_an_empty_result_of_a_parked_call_is_a_result(
+    mounted: Callable[..., Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = mounted(command_mount("legacy"), revision=STATELESS)
+    wait_listed(server)
+    monkeypatch.setattr(server, "_fault", lambda message: None)  # no revision allows an empty result of a call
+    result = call_through(server, "far__ask", {"empty": 1})
+    assert set(result) == {"resultType", "_meta"}
+    assert server.text("far__count") == "2"
+
+
+def test_a_mount_that_is_called_one_at_a_time_waits_for_a_parked_call(mounted: Callable[..., Server]) -> None:
+    server = mounted(command_mount("legacy", "far", 'ask = "one"', 'timeout = "2s"'), revision=STATELESS)
+    wait_listed(server)
+    params = {"name": "far__ask", "arguments": {}}
+    asked = server.request("tools/call", params)
+    assert "one at a time" in server.error("far__count")
+    following = server.begin("tools/call", {"name": "far__count", "arguments": {}})
+    responses = {key: answer(each["method"], {}) for key, each in asked["inputRequests"].items()}
+    retried = {**params, "inputResponses": responses, "requestState": asked["requestState"]}
+    assert server.request("tools/call", retried)["content"]
+    assert server.result(following)["content"][0]["text"] == "2"
+    assert server.text("far__count") == "3"
+
+
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 def test_a_client_that_declares_and_never_answers_meets_a_deadline(start: Start, tmp_path: Path, era: str) -> None:
     options = (*write_config(tmp_path, command_mount(era)), "--hold", "2")

@@ -42,11 +42,14 @@ def test_a_client_that_does_not_come_back_costs_a_while(monkeypatch: pytest.Monk
 
     async def body() -> None:
         ended: list[Parked] = []
-        held, request = ParkedRequests(), Parked("ada", ended)
-        held.park("id", request)
+        held, request, turns = ParkedRequests(), Parked("ada", ended), list[str]()
+        with request.turn as turn:
+            turn.callback(turns.append, "over")
+            held.park("id", request)
+        assert turns == []
         while not ended:
             await asyncio.sleep(0.01)
-        assert ended == [request]
+        assert (ended, turns) == ([request], ["over"])
         assert held.take("id", "ada") is None
 
     asyncio.run(asyncio.wait_for(body(), 40))
