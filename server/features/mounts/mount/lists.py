@@ -4,7 +4,6 @@ shows them without starting a process."""
 import hashlib
 import logging
 import os
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -109,9 +108,14 @@ class ListStore:
         return self._choose(profile).get(profile.key.decode())
 
     @property
-    def all(self) -> Mapping[str, MountLists]:
-        """The lists by profile, the latest of everybody's and of single persons' last."""
-        return {**self._personal, **self._by_profile}
+    def is_empty(self) -> bool:
+        return not self._by_profile and not self._personal
+
+    @property
+    def distinct(self) -> list[MountLists]:
+        """The lists, those of single persons first and the latest last; equal ones, as most people have, once."""
+        every = [*self._personal.values(), *self._by_profile.values()]
+        return list({id(lists): lists for lists in reversed(every)}.values())[::-1]
 
     def put(self, profile: ClientProfile, lists: MountLists) -> bool:
         """Take new lists, and return whether they differ. An empty list does not replace one that is not."""
@@ -120,7 +124,7 @@ class ListStore:
         before = kept.pop(key, None)
         if before is not None and before.tools and not (lists.tools or lists.prompts or lists.resources):
             lists = before
-        kept[key] = lists
+        kept[key] = next((known for known in self.distinct if known == lists), lists)
         while len(kept) > most:
             del kept[next(iter(kept))]
         return lists != before

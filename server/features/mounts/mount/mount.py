@@ -74,7 +74,7 @@ class Mount:
     ) -> None:
         self.config = config
         self.store = store
-        status = "known" if store.all else "configured"
+        status = "configured" if store.is_empty else "known"
         self.standing = MountStanding(config.name, status, on_state, on_turn)
         self._secrets = secrets
         self._opener = opener

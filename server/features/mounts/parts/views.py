@@ -44,7 +44,7 @@ class ServedMount(msgspec.Struct, frozen=True):
 
     def list_originals(self, kind: str) -> dict[str, None]:
         """Return the names of all tools or prompts that some client is shown, each once."""
-        lists = self.mount.store.all.values()
+        lists = self.mount.store.distinct
         return {name: None for each in lists for listed, name in self.maker.list_names(each) if listed == kind}
 
 
@@ -68,7 +68,7 @@ class MountViews:
         found: dict[tuple[str, str], Part] = {(part.kind, identify(part)): part for part in registry.parts}
         taken = set(found)
         for served in self._list_mounts():
-            for lists in reversed(list(served.mount.store.all.values())):
+            for lists in reversed(served.mount.store.distinct):
                 for part in self._create_parts(served, lists):
                     found.setdefault((part.kind, identify(part)), part)
         return [part for key, part in found.items() if key not in taken]
@@ -122,10 +122,9 @@ class MountViews:
         return [format_contested(mount, uri) if mount else uri for mount in sorted(self._contested.get(uri, ()))]
 
     def list_skills(self, session: Session) -> list[dict[str, Any]]:
-        profile = create_profile(session.capabilities)
         found: dict[str, dict[str, Any]] = {}
         for served in self._list_mounts():
-            lists = served.mount.find_lists(profile)
+            lists = served.mount.find_lists(find_key(served.per, session))
             if lists is not None and lists.skills:
                 rewriter = UriRewriter(served.mount.name, self._contested)
                 for entry in served.maker.list_skills(lists, rewriter):
@@ -172,9 +171,7 @@ class MountViews:
     def _find_contested(self, registry: Registry) -> Contested:
         """Return the URIs that can't be served bare. Ours stay as they are, those that our templates match, too."""
         claims = {
-            served.mount.name: [
-                uri for lists in served.mount.store.all.values() for uri in served.maker.list_uris(lists)
-            ]
+            served.mount.name: [uri for lists in served.mount.store.distinct for uri in served.maker.list_uris(lists)]
             for served in self._list_mounts()
         }
         ours = {uri for uris in claims.values() for uri in uris if registry.resource(uri) is not None}
