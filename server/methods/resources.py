@@ -142,6 +142,9 @@ def read_uri(call: Call) -> str:
 def _not_found(server: Server, call: Call, uri: str) -> RpcError:
     """Return -32002 in the sessions era, -32602 from 2026-07-28 on (server/resources, "Error Handling")."""
     kind = InvalidParams if call.revision.stateless else ResourceNotFound
+    why = server.explain_absence("resources", uri)
+    if why is not None:
+        return kind(why.text, {"uri": uri})
     others = [] if server.views is None else server.views.list_served_uris(uri)
     hint = f": several servers have it, as {' and '.join(others)}" if others else ""
     return kind(f"resource not found{hint}", {"uri": uri})

@@ -30,6 +30,7 @@ from toolgate.server.state.keys.sealed_state import Sealer
 from toolgate.tools.api.context.context import Context
 from toolgate.tools.api.context.notices import Notices
 from toolgate.tools.api.context.services import CallerState, Services, Settings
+from toolgate.tools.api.errors import ToolError
 from toolgate.tools.api.registry import Registry
 from toolgate.tools.api.resource import Resource
 from toolgate.tools.workspace.workspace import WorkspaceUnreachableError
@@ -187,6 +188,11 @@ class RegistryViews(Protocol):
         """Return the entries of the other servers' skills, which are read under the URIs that they name."""
         ...
 
+    def explain_absence(self, kind: str, key: str) -> ToolError | None:
+        """Return why a part that another server lists is not served, or None. `kind`: "tools", "prompts" or
+        "resources"; `key`: its name or URI."""
+        ...
+
     def end_session(self, session: Session) -> None:
         """End what was kept for this session alone."""
         ...
@@ -243,6 +249,10 @@ class Server(msgspec.Struct, eq=False, dict=True):
     def registry_for(self, session: Session) -> Registry:
         """Return what this client is shown."""
         return self.registry if self.views is None else self.views.view(session, self.registry)
+
+    def explain_absence(self, kind: str, key: Any) -> ToolError | None:
+        """Return why a part of this name or URI is not served, if another server lists it."""
+        return self.views.explain_absence(kind, key) if self.views is not None and isinstance(key, str) else None
 
     def list_cache(self, registry: Registry) -> ListCache:
         """Return the lists of a registry: what is kept of them as long as it is."""

@@ -37,6 +37,8 @@ Answer = Callable[[Call], Any]
 async def call_tool(server: Server, call: Call) -> dict[str, Any]:
     """Return the tool's result for prepared arguments. An unknown tool is an error of the request; a tool's refusal is
     a result."""
+    if server.views is not None and (withheld := _find_withheld(server, call)) is not None:
+        return withheld
     tool, arguments = _read_call(server, call)
     if server.policy.limiter is not None:
         too_many = await server.policy.limiter.admit(call.session.principal, tool.scope)
@@ -253,6 +255,18 @@ def _read_call(server: Server, call: Call) -> tuple[Tool, dict[str, Any]]:
     elif not isinstance(arguments, dict):
         raise InvalidParams("'arguments' must be an object")
     return tool, arguments
+
+
+def _find_withheld(server: Server, call: Call) -> dict[str, Any] | None:
+    """Return the result for a tool of another server that is not served, or None for any other name."""
+    name = call.params.get("name")
+    if not isinstance(name, str) or name in _find_tools(server, call):
+        return None
+    why = server.explain_absence("tools", name)
+    if why is None:
+        return None
+    call.decision, call.output = "held", create_refusal(why)
+    return serialization.format_output(call.output, call.revision, None)
 
 
 def _find_tools(server: Server, call: Call) -> Mapping[str, Tool]:

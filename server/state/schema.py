@@ -347,6 +347,24 @@ secret = _table(  # that the configuration of a mount names
     Column("sealed", AnyText, nullable=False),
     Column("set_at", Float, nullable=False, index=True),
 )
+mount_baseline = _table(  # a mounted server whose first lists were taken
+    "mount_baseline",
+    Column("mount", String, primary_key=True, nullable=False),
+    Column("server", String, primary_key=True, nullable=False),  # digest of its command or URL
+    Column("seen", Boolean, nullable=False),  # a person has seen them
+    Column("taken_at", Float, nullable=False),
+)
+mount_pin = _table(  # one form of what a mounted server lists
+    "mount_pin",
+    Column("mount", String, primary_key=True, nullable=False),
+    Column("server", String, primary_key=True, nullable=False),
+    Column("kind", String, primary_key=True, nullable=False),
+    Column("digest", String, primary_key=True, nullable=False),
+    Column("name", AnyText, nullable=False),  # or the URI
+    Column("standing", String, nullable=False),  # approved, held or refused
+    Column("definition", LargeBinary, nullable=False),  # canonical JSON; empty where it is too large
+    Column("seen_at", Float, nullable=False),  # or when a person decided
+)
 
 # People
 

@@ -30,6 +30,7 @@ Subject = Literal[
     "events",
     "everything",
     "keys",  # that sign tokens
+    "mounts",  # what was approved of mounted servers
     "nodes",  # with the people on them
     "oauth",  # clients, grants, consents and tokens
     "places",

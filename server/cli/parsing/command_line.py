@@ -79,7 +79,7 @@ def _split(words: Sequence[str]) -> tuple[list[str], list[str], list[str], str]:
             if word.startswith("--") and word.partition("=")[0] not in EVERY:
                 raise UsageError(_explain_option(word, path))
             options.append(word[:2] + word[3:] if word[2:3] == "=" else word)  # -n=NAME is -nNAME
-            if _needs_value(word):
+            if _needs_value(word, path):
                 value = next(rest, None)
                 if value is None or value.partition("=")[0] in EVERY or value in SHORT:
                     raise UsageError(f"{word} needs a value")
@@ -91,10 +91,14 @@ def _split(words: Sequence[str]) -> tuple[list[str], list[str], list[str], str]:
     return path, options, arguments, instead
 
 
-def _needs_value(word: str) -> bool:
-    """Return whether the next word is this option's value: after `--port`, and after the p in `-vp`."""
+def _needs_value(word: str, path: Sequence[str]) -> bool:
+    """Return whether the next word is this option's value: after `--port`, and after the p in `-vp`. A command's own
+    flag may be a switch where an option of the same name has values."""
     if word.startswith("--"):
-        return word in EVERY and not EVERY[word].is_switch
+        command = COMMANDS.get(" ".join(path))
+        own = {option.flag: option for option in command.flags} if command is not None else {}
+        option = own.get(word) or EVERY.get(word)
+        return option is not None and not option.is_switch
     valued = (at for at, letter in enumerate(word) if (found := SHORT.get(f"-{letter}")) and not found.is_switch)
     return next(valued, None) == len(word) - 1
 

@@ -3,6 +3,7 @@
     cache/mounts/status/PID      what one server says of its mounts
     cache/mounts/restart/NAME    touched by whoever wants a mount restarted
     cache/mounts/logs/NAME       touched by whoever wants to read what has happened to it
+    cache/mounts/pins/NAME       touched by whoever has decided what of a mount is served
     cache/mounts/said/PID.NAME   the answer of one server
 
 A server begins them, and removes what it says at its end.
@@ -23,14 +24,14 @@ from toolgate.tools.workspace.files.state_file import read_regular
 
 FOLDER = Path("cache/mounts")
 MAX_SAID = 16 * 2**20  # bytes
-Wish = Literal["restart", "logs"]
-WISHES: tuple[Wish, ...] = ("restart", "logs")
+Wish = Literal["restart", "logs", "pins"]
+WISHES: tuple[Wish, ...] = ("restart", "logs", "pins")
 
 
 class ServerStatus(msgspec.Struct, frozen=True):
-    """What one server says. `restarts` and `logs`: the last wish for each mount that it has followed, as a time of the
-    file. `differing`: mounts that other servers on the state lack, or configure differently. `names`: of each mount,
-    what its tools are called here → their own names."""
+    """What one server says. `restarts`, `logs` and `pins`: the last wish for each mount that it has followed, as a time
+    of the file. `differing`: mounts that other servers on the state lack, or configure differently. `names`: of each
+    mount, what its tools are called here → their own names."""
 
     pid: int
     began: str  # when the process did: another one may have its number later
@@ -39,6 +40,7 @@ class ServerStatus(msgspec.Struct, frozen=True):
     logs: Mapping[str, int] = {}
     differing: Sequence[str] = ()
     names: Mapping[str, Mapping[str, str]] = {}
+    pins: Mapping[str, int] = {}
 
     @property
     def is_alive(self) -> bool:
@@ -47,7 +49,7 @@ class ServerStatus(msgspec.Struct, frozen=True):
 
     def has_followed(self, wish: Wish, name: str, stamp: int) -> bool:
         """Return whether a wish of this time is fulfilled, or never can be."""
-        followed = self.restarts if wish == "restart" else self.logs
+        followed = {"restart": self.restarts, "logs": self.logs, "pins": self.pins}[wish]
         return name not in self.states or followed.get(name, 0) >= stamp
 
 
@@ -76,8 +78,8 @@ class MountControl:
         names: Mapping[str, Mapping[str, str]] = {},
     ) -> None:
         """Write how the mounts of this server are."""
-        restarts, logs = (self._followed.get(wish, {}) for wish in WISHES)
-        status = ServerStatus(os.getpid(), read_began(os.getpid()), states, restarts, logs, differing, names)
+        restarts, logs, pins = (self._followed.get(wish, {}) for wish in WISHES)
+        status = ServerStatus(os.getpid(), read_began(os.getpid()), states, restarts, logs, differing, names, pins)
         _write(self._own, msgspec.json.encode(status))
 
     def take_wishes(self, wish: Wish) -> list[str]:

@@ -2,13 +2,14 @@
 
 import asyncio
 import contextlib
+import logging
 import time
 from collections.abc import AsyncGenerator, Sequence
 from typing import TYPE_CHECKING
 
 from toolgate.server.app.host import AppHost, Job
 from toolgate.server.base.watch import watch_folders
-from toolgate.server.features.mounts.config.mount_config import MountConfig
+from toolgate.server.features.mounts.config.mount_config import MountConfig, OnChange
 from toolgate.server.features.mounts.config.table import read_own_mounts
 from toolgate.server.features.mounts.control import FOLDER, MountControl
 from toolgate.server.features.mounts.file_comparison import FileComparison
@@ -27,14 +28,21 @@ from toolgate.server.features.mounts.openers import create_opener, create_resolv
 from toolgate.server.features.mounts.parts.client_sessions import LEFT_AFTER, LOOK
 from toolgate.server.features.mounts.parts.create import PartMaker
 from toolgate.server.features.mounts.parts.views import MountViews, ServedMount
+from toolgate.server.features.mounts.pins.book import PinBook
+from toolgate.server.features.mounts.pins.gate import PinGate
 from toolgate.server.features.mounts.publisher import StatusPublisher
+from toolgate.server.state import flags
+from toolgate.server.state.store import StateError
 from toolgate.tools.api.registry import Part, Registry
 
 if TYPE_CHECKING:
     from toolgate.server.overview.page_part import PagePart
 
+PINS_EVERY = 15.0  # seconds between two looks at what other servers and commands have approved
 FOLLOW_AFTER = 1.0  # seconds after the start that the config file is followed
 DEBOUNCE = 200  # ms that changes of it are gathered for
+
+log = logging.getLogger("toolgate.mounts")
 
 
 class MountsFeature:
@@ -48,6 +56,7 @@ class MountsFeature:
         self._control: MountControl | None = None
         self._publisher: StatusPublisher | None = None
         self._comparison: FileComparison | None = None  # with other servers on the state
+        self._pins: PinBook | None = None
         self._serves = False  # whether other lists can be announced
 
     def build(self, host: AppHost) -> None:
@@ -66,8 +75,12 @@ class MountsFeature:
     async def connect(self, host: AppHost) -> None:
         """Raises UsageError for a table that can't be read."""
         self._id = make_id(host)
+        self._pins = PinBook(host.store, lambda: self._renew(host))
         self._mounts = MountSet(
-            lambda config: self._create_mount(host, config), self._close_mount, lambda: self._refresh(host)
+            lambda config: self._create_mount(host, config),
+            self._close_mount,
+            lambda: self._refresh(host),
+            lambda configs: self._load_pins(host, configs),
         )
         await self._mounts.apply(read_own_mounts(host.config))
 
@@ -78,6 +91,7 @@ class MountsFeature:
             bus.mail.receive(KIND, ParkedOffice(self._find_parked).handle)
             self._comparison = FileComparison(bus, self._list_configs, self._publish_differing)
             host.jobs.append(Job(self._comparison.run, FOLLOW_AFTER))
+            host.jobs.append(Job(self._follow_pins, PINS_EVERY))
         self._control = MountControl(host.folder())
         publisher = self._publisher = StatusPublisher(self._control, self._read_states, self._views.list_tool_names)
         await publisher.begin()
@@ -87,6 +101,8 @@ class MountsFeature:
             self._serves = False
             if self._mounts is not None:
                 await self._mounts.close()
+            if self._pins is not None:
+                await self._pins.close()
             await publisher.end()
 
     def _create_page_part(self, host: AppHost) -> "PagePart":
@@ -98,6 +114,8 @@ class MountsFeature:
         mounts, control, publisher = self._mounts, self._control, self._publisher
         assert mounts is not None and control is not None and publisher is not None  # the server runs
         folders = [host.config.config_path.parent, *control.wishes]
+        if self._pins is not None and self._pins.is_loaded:  # a wish of the time before `begin` is not followed
+            await self._reload_pins([served.mount.name for served in self._list_served()])
 
         async def look() -> None:
             await mounts.follow(host.config)
@@ -106,6 +124,8 @@ class MountsFeature:
             for name in await asyncio.to_thread(control.take_wishes, "logs"):
                 if (record := await mounts.read_record(name)) is not None:
                     await asyncio.to_thread(control.answer, name, record)
+            if names := await asyncio.to_thread(control.take_wishes, "pins"):
+                await self._reload_pins(names)
             await publisher.publish()
 
         await watch_folders("config", lambda: folders, look, DEBOUNCE)
@@ -117,6 +137,38 @@ class MountsFeature:
                 for served in self._list_served():
                     served.mount.end_unused(session, LEFT_AFTER)
             await asyncio.sleep(LOOK)
+
+    async def _load_pins(self, host: AppHost, configs: Sequence[MountConfig]) -> None:
+        """Read what was approved of mounts, where nothing of them may be served before that is known."""
+        pins = self._pins
+        assert pins is not None  # the server runs
+        needed = [
+            config.name
+            for config in configs
+            if _find_mode(host, config) == "hold" or pins.may_know(flags.MOUNT_REFUSALS, config.name)
+        ]
+        if needed:
+            with contextlib.suppress(StateError):  # the gates are shut, and have it tried again
+                await pins.load(needed)
+
+    async def _follow_pins(self) -> None:
+        """Take what is decided at other servers, again and again."""
+        while True:
+            await self._reload_pins([served.mount.name for served in self._list_served()])
+            await asyncio.sleep(PINS_EVERY)
+
+    async def _reload_pins(self, names: Sequence[str]) -> None:
+        if self._pins is not None and names:
+            try:
+                await self._pins.reload(names)
+            except StateError as error:
+                log.warning("what was approved of mounted servers can't be read yet: %s", error)
+
+    def _renew(self, host: AppHost) -> None:
+        """Other pins count than before."""
+        for served in self._list_served():
+            served.mount.renew()
+        self._refresh(host)
 
     def _find_parked(self, name: str) -> tuple[ParkedRequests, float] | None:
         found = (each for each in self._list_served() if each.mount.name == name)
@@ -163,9 +215,13 @@ class MountsFeature:
     def _create_mount(self, host: AppHost, config: MountConfig) -> ServedMount:
         store = ListStore(host.folder() / FOLDER, config)
         store.load()
+        assert self._pins is not None  # the server runs
+        gate = PinGate(config, _find_mode(host, config), self._pins, lambda: store.all)
+        gate.begin()
         mount = Mount(
             config,
             store,
+            gate,
             create_opener(host, config),
             lambda: self._refresh(host),
             self._publish_soon,
@@ -175,3 +231,8 @@ class MountsFeature:
         per = config.per or ("session" if config.url and host.config.is_remote else "person")
         forwarder = RequestForwarder(mount, per, host.bus() if host.is_shared else None)
         return ServedMount(mount, forwarder, PartMaker(config, forwarder), per)
+
+
+def _find_mode(host: AppHost, config: MountConfig) -> OnChange:
+    """Return what becomes of what is new in a mount's lists. Over stdio, who upgrades a server is its user."""
+    return config.on_change or ("hold" if host.config.is_remote else "warn")

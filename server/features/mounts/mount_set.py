@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 from toolgate.server.config.load import Config
 from toolgate.server.features.mounts.config.faults import MountFault
@@ -16,18 +16,20 @@ log = logging.getLogger("toolgate.mounts")
 
 
 class MountSet:
-    """The mounts of one server, in the order of the file. `create(config)` makes one; `on_change()` is called when
-    others are served."""
+    """The mounts of one server, in the order of the file. `prepare(configs)` comes before they are made, and
+    `create(config)` makes one; `on_change()` is called when others are served."""
 
     def __init__(
         self,
         create: Callable[[MountConfig], ServedMount],
         close: Callable[[ServedMount], Awaitable[None]],
         on_change: Callable[[], None],
+        prepare: Callable[[Sequence[MountConfig]], Awaitable[None]],
     ) -> None:
         self._create = create
         self._close = close
         self._on_change = on_change
+        self._prepare = prepare
         self._served: dict[str, ServedMount] = {}
         self.faults: tuple[MountFault, ...] = ()
 
@@ -37,6 +39,7 @@ class MountSet:
     async def apply(self, found: MountList) -> None:
         """Serve these mounts. Those that are as before stay, with all that they do."""
         self._log_faults(found)
+        await self._prepare(found.mounts)
         before, self._served = self._served, {}
         for config in found.mounts:
             same = before.get(config.name)

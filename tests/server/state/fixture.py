@@ -1,7 +1,7 @@
 """Write the fixture of the present schema, with rows in every table, by running today's code. A new version of the
 tables puts the fixture that this writes in place of the last one, and leaves that of the oldest version unchanged:
 
-    python -m tests.server.state.fixture > tests/server/state/fixtures/14.sql
+    python -m tests.server.state.fixture > tests/server/state/fixtures/15.sql
 """
 
 import asyncio
@@ -19,6 +19,8 @@ from toolgate.server.auth.tokens.signing_keys import SigningKeys
 from toolgate.server.features.events.delivery.subscription_rows import StoredSubscription, SubscriptionRows
 from toolgate.server.features.events.log.rows import EventFilter, EventLimits, EventRows, Occurrence
 from toolgate.server.features.mounts.kept_secrets.secret_store import SecretStore
+from toolgate.server.features.mounts.pins import rows as pin_rows
+from toolgate.server.features.mounts.pins.definitions import define_item
 from toolgate.server.features.nodes import rows as node_rows
 from toolgate.server.features.postgres.key_table import KeyTable
 from toolgate.server.features.replicas.deployment import find_deployment
@@ -79,6 +81,7 @@ async def use(store: Store) -> None:
     await _serve(store, clock)
     await find_deployment(store)
     await store.transact(_place)
+    await store.transact(_pin)
     await store.transact(partial(_await_events, EventRows(store, EventLimits(), time.time)))
     person = await Accounts(store).add("ada", "correct horse battery")
     await SigningKeys(store, Sealer(KeyFile(folder / "keys" / "signing"), None)).rotate()
@@ -99,9 +102,23 @@ def _place(connection: Any) -> None:
     node_rows.note_node(connection, "cellar", "cellar.example:7443", time.time())
     node_rows.bind_address(connection, "attic", "unix:/run/toolgate/attic.sock", [], time.time())
     node_rows.set_draining(connection, "attic", "", draining=True)
-    node_rows.set_limit(connection, "attic", "", 20)
+    for name in ("attic", "cellar"):
+        node_rows.set_limit(connection, name, "", 20)
     node_rows.set_adopting(connection, "cellar", "", adopts=True)
     node_rows.place(connection, "u-5f0c6bd6", ["attic", "cellar"], time.time(), has_files=False, limits={"cellar": 5})
+
+
+def _pin(connection: Any) -> None:
+    """Store a mount of which one tool was approved, and another one waits for a review."""
+    (first, second) = filter(None, (define_item("tool", "name", {"name": name}) for name in ("echo", "send")))
+    pin_rows.take_baseline(connection, "far", "5e" * 32, [first], time.time(), seen=True)
+    pin_rows.hold(connection, "far", "5e" * 32, [second], time.time())
+    pin_rows.approve(connection, "far", "5e" * 32, [first], time.time())
+    pin_rows.decide(connection, pin_rows.list_pins(connection, "gone"), "refused", time.time())
+    pin_rows.list_baselines(connection, ["far"])
+    pin_rows.list_standings(connection, ["far"])
+    pin_rows.count_held(connection, ["far"])
+    pin_rows.forget_mount(connection, "gone")
 
 
 def _await_events(rows: EventRows, connection: Any) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 from toolgate.server.base.text import escape_unprintable, suggest
 from toolgate.server.config.files.config_file import ConfigFileError
 from toolgate.server.config.load import Config
+from toolgate.server.features.mounts.commands.first_lists import FirstLists
 from toolgate.server.features.mounts.config.editing import MountsFile, open_mounts_file
 from toolgate.server.features.mounts.config.mount_config import MountConfig
 from toolgate.server.features.mounts.config.table import read_mount
@@ -34,8 +35,10 @@ def add_mount(
     tools: Sequence[str] = (),
     replace: bool = False,
     no_install: bool = False,
+    no_test: bool = False,
 ) -> int:
-    """Add a mount to the config file. The package of an `npx` or `uvx` command is installed before."""
+    """Add a mount to the config file. The package of an `npx` or `uvx` command is installed before, and what the server
+    lists is shown to be approved."""
     if bool(commands) == bool(url):
         raise UsageError("mount add: give either the command of the server, behind --, or its --url")
     rows: dict[str, Any] = {
@@ -50,6 +53,8 @@ def add_mount(
     }
     rows = {key: value for key, value in rows.items() if value}
     notes = check_rows("mount add", name, rows, config.environment)
+    found = read_mount(name, rows, "mount add", config.environment)
+    first = FirstLists(config, found) if isinstance(found, MountConfig) and not no_test else None
     staged: list[StagedProgram] = []
 
     def add(file: MountsFile) -> str:
@@ -58,6 +63,8 @@ def add_mount(
         if not no_install:
             staged.extend(filter(None, [install_for(config, name, commands)]))
         file.set_mount(name, rows)
+        if first is not None:
+            first.begin()
         return f"Added {name} to {file.file}"
 
     def take_place() -> None:
@@ -72,6 +79,10 @@ def add_mount(
     finally:
         for program in staged if code else ():
             program.give_up()
+        if code and first is not None:
+            first.give_up()
+    if first is not None and not code:
+        first.show()
     return code
 
 

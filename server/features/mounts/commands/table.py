@@ -22,9 +22,13 @@ PATTERNS = Option(
 )
 REPLACE = Option("replace", "replace what has the same name", parse_bool)
 NO_INSTALL = Option("no-install", "don't install the package of an npx or uvx command", parse_bool)
+NO_TEST = Option("no-test", "don't start or reach the server to show what it lists", parse_bool)
 DRY_RUN = Option("dry-run", "show what would be written, and write nothing", parse_bool)
 FOR = Option("for", "the secret of one person, as toolgate user list names them", metavar="PERSON")
 SEALED = pick_options("state", opens=("state", "keys"))
+
+APPROVE = Option("approve", "approve what is held: all of it, or the tools that are named", parse_bool)
+REFUSE = Option("refuse", "keep out what is held: all of it, or the tools that are named", parse_bool)
 
 COMMANDS = FeatureCommands(
     commands=(
@@ -34,7 +38,7 @@ COMMANDS = FeatureCommands(
             "features.mounts.commands.edit:add_mount",
             STATE,
             "NAME [COMMAND…]",
-            (SERVER_URL, HEADER, VARIABLE, PER, SCOPE, PATTERNS, REPLACE, NO_INSTALL),
+            (SERVER_URL, HEADER, VARIABLE, PER, SCOPE, PATTERNS, REPLACE, NO_INSTALL, NO_TEST),
             example="toolgate mount add files -- npx -y @modelcontextprotocol/server-filesystem /srv/files",
             is_url_running=False,
         ),
@@ -84,6 +88,16 @@ COMMANDS = FeatureCommands(
             "",
             (JSON,),
             example="toolgate mount list",
+        ),
+        Command(
+            "mount review",
+            "show what a mounted server has changed since it was approved, and decide",
+            "features.mounts.commands.review:review_mount",
+            STATE,
+            "NAME [TOOL…]",
+            (APPROVE, REFUSE, JSON),
+            lister="toolgate mount list",
+            example="toolgate mount review files --approve read_file",
         ),
         Command(
             "mount import",

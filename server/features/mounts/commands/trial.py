@@ -14,7 +14,7 @@ from toolgate.server.features.mounts.config.mount_config import MountConfig
 from toolgate.server.features.mounts.kept_secrets.resolver import ResolvedMount
 from toolgate.server.features.mounts.mount.lists import MountLists, fetch_lists
 from toolgate.server.features.mounts.mount.pool import SessionKey
-from toolgate.server.features.mounts.mount.profile import NOTHING
+from toolgate.server.features.mounts.mount.profile import NOTHING, ClientProfile
 from toolgate.server.features.mounts.openers import create_opener, create_resolver
 from toolgate.server.features.mounts.upstream.errors import MountError, UpstreamRefusedError
 
@@ -31,25 +31,27 @@ class MountTrial(msgspec.Struct, frozen=True):
     error: str = ""
 
 
-async def try_mounts(config: Config, mounts: Sequence[MountConfig]) -> list[MountTrial]:
-    """Return how each mount did, as a client that can nothing finds it. Commands run as a server with these options
+async def try_mounts(
+    config: Config, mounts: Sequence[MountConfig], profile: ClientProfile = NOTHING
+) -> list[MountTrial]:
+    """Return how each mount did, as a client of this profile finds it. Commands run as a server with these options
     would run them. Raises StateError."""
     host, _ = build_host(config, upgrades=False)
     try:
-        return await asyncio.gather(*(_try_mount(host, mount) for mount in mounts))
+        return await asyncio.gather(*(_try_mount(host, mount, profile) for mount in mounts))
     finally:
         if host.workspaces.is_made:
             await host.workspaces().close()
 
 
-async def _try_mount(host: AppHost, mount: MountConfig) -> MountTrial:
+async def _try_mount(host: AppHost, mount: MountConfig, profile: ClientProfile) -> MountTrial:
     opener, began = create_opener(host, mount), time.monotonic()
     principal = "" if host.config.is_remote else LOCAL_NAME
     resolver = create_resolver(host, mount)
     try:
         async with asyncio.timeout(PATIENCE):
             resolved = resolver.fill_in(await resolver.find(principal)) if resolver else ResolvedMount(mount)
-            session = await opener.open(SessionKey(principal, NOTHING), resolved, lambda _method, _params: None)
+            session = await opener.open(SessionKey(principal, profile), resolved, lambda _method, _params: None)
             try:
                 lists = await fetch_lists(session)
             finally:

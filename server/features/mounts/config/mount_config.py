@@ -10,6 +10,7 @@ from toolgate.tools.api.scopes import PLUGINS
 
 Sharing = Literal["person", "session", "all"]
 Era = Literal["auto", "legacy", "modern"]
+OnChange = Literal["hold", "warn", "allow"]
 
 TIMEOUT = 60.0
 
@@ -37,6 +38,7 @@ class MountConfig(msgspec.Struct, frozen=True, kw_only=True):
     limits: for each person
     asks_one: whether calls come one at a time, so that its questions are known to be of one call
     needs_own_secrets: whether the team's secrets do not count
+    on_change: what becomes of what is new or changed in its lists; None: as the transport wants it
 
     The values of `env` and `headers`, and `url`, name secrets as `${secret:NAME}` until the mount is opened.
     """
@@ -59,3 +61,4 @@ class MountConfig(msgspec.Struct, frozen=True, kw_only=True):
     limits: MountLimits = MountLimits()
     asks_one: bool = False
     needs_own_secrets: bool = False
+    on_change: OnChange | None = None

@@ -51,6 +51,7 @@ READERS: Mapping[str, Reader] = {
     "protocol": values.read_word("auto", "legacy", "modern"),
     "ask": values.read_word("newest", ONE),
     "secrets": values.read_word("shared", OWN),
+    "on_change": values.read_word("hold", "warn", "allow"),
 }
 
 

@@ -4,6 +4,7 @@ shows them without starting a process."""
 import hashlib
 import logging
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -112,10 +113,15 @@ class ListStore:
         return not self._by_profile and not self._personal
 
     @property
+    def all(self) -> Mapping[str, MountLists]:
+        """The lists by profile."""
+        return {**self._personal, **self._by_profile}
+
+    @property
     def distinct(self) -> list[MountLists]:
         """The lists, those of single persons first and the latest last; equal ones, as most people have, once."""
-        every = [*self._personal.values(), *self._by_profile.values()]
-        return list({id(lists): lists for lists in reversed(every)}.values())[::-1]
+        latest_first = reversed([*self.all.values()])
+        return list({id(lists): lists for lists in latest_first}.values())[::-1]
 
     def put(self, profile: ClientProfile, lists: MountLists) -> bool:
         """Take new lists, and return whether they differ. An empty list does not replace one that is not."""

@@ -58,6 +58,30 @@ class Opener(Protocol):
     async def close(self) -> None: ...
 
 
+class ListGate(Protocol):
+    """Decides what of the lists is served."""
+
+    def note(self, profile: str, lists: MountLists) -> None:
+        """Take what is listed for clients of a profile, before anybody is shown it."""
+        ...
+
+    def renew(self) -> None:
+        """Look at all lists again, since others may count than before."""
+        ...
+
+    def select(self, lists: MountLists) -> MountLists:
+        """Return what of the lists is served."""
+        ...
+
+    def withhold(self, lists: MountLists) -> MountLists:
+        """Return what of the lists is not served."""
+        ...
+
+    def count_withheld(self) -> int:
+        """Return how many items are listed and not served."""
+        ...
+
+
 class Mount:
     """One mounted server. `on_change()` is called when its lists differ, `on_state()` when its state does; `on_turn` as
     by `MountStanding`. `secrets`: those that its configuration names, if any."""
@@ -66,6 +90,7 @@ class Mount:
         self,
         config: MountConfig,
         store: ListStore,
+        gate: ListGate,
         opener: Opener,
         on_change: Callable[[], None] = lambda: None,
         on_state: Callable[[], None] = lambda: None,
@@ -73,7 +98,8 @@ class Mount:
         secrets: SecretResolver | None = None,
     ) -> None:
         self.config = config
-        self.store = store
+        self._store = store
+        self._gate = gate
         status = "configured" if store.is_empty else "known"
         self.standing = MountStanding(config.name, status, on_state, on_turn)
         self._secrets = secrets
@@ -114,6 +140,22 @@ class Mount:
         """Return whether a principal has lists of its own, as of the last `note_secrets`."""
         return self._secrets is not None and self._secrets.is_personal(principal)
 
+    def list_all(self) -> list[MountLists]:
+        """Return what clients of each profile are shown, the latest last."""
+        return [self._gate.select(lists) for lists in self._store.distinct]
+
+    def renew(self) -> None:
+        """Look again at what of the lists is served."""
+        self._gate.renew()
+
+    def list_withheld(self) -> list[MountLists]:
+        """Return what is listed for clients of each profile, and not served."""
+        return [self._gate.withhold(lists) for lists in self._store.distinct] if self._gate.count_withheld() else []
+
+    def count_withheld(self) -> int:
+        """Return how many items are listed and not served."""
+        return self._gate.count_withheld()
+
     async def note_secrets(self, principal: str) -> None:
         """Look at which secrets hold for a principal now. Raises MountError."""
         await self._find_secrets(principal)
@@ -124,7 +166,8 @@ class Mount:
 
     def find_lists(self, key: SessionKey) -> MountLists | None:
         """Return what clients with this key are shown, or None if it is not known yet."""
-        return self.store.find(self.find_audience(key))
+        lists = self._store.find(self.find_audience(key))
+        return None if lists is None else self._gate.select(lists)
 
     def is_stale(self, key: SessionKey) -> bool:
         """Return whether the lists are older than the mounted server said that they hold."""
@@ -300,9 +343,10 @@ class Mount:
             await self._wait_for_another(profile, key, left)
         self.standing.note_success(key.principal)
         self._note_fresh(profile, lists)
-        if self.store.put(profile, lists):
+        if self._store.put(profile, lists):
+            self._gate.note(profile.key.decode(), self._store.all[profile.key.decode()])
             self._on_change()  # before anybody may be shown them
-            await asyncio.to_thread(self.store.save)
+            await asyncio.to_thread(self._store.save)
 
     def _pass_on(self, profile: ClientProfile, key: SessionKey) -> None:
         """Leave a fetch to the others who ask, if there are any."""

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -18,10 +19,12 @@ from toolgate.server.features.mounts.names import MountNames, choose_names
 from toolgate.server.features.mounts.parts.client_sessions import ClientSessions
 from toolgate.server.features.mounts.parts.create import PartMaker
 from toolgate.server.features.mounts.parts.rewriting import UriRewriter
+from toolgate.server.features.mounts.parts.withheld import WithheldParts
 from toolgate.server.features.mounts.resource_uris import Contested, find_contested, format_contested
 from toolgate.server.features.mounts.upstream.errors import LOOP, MountError
 from toolgate.server.protocol.errors import InvalidRequest
 from toolgate.server.protocol.session import Session
+from toolgate.tools.api.errors import ToolError
 from toolgate.tools.api.registry import Part, Registry, identify
 
 PATIENCE = 1.5  # seconds that a first list may wait for mounts that are not known yet
@@ -44,7 +47,7 @@ class ServedMount(msgspec.Struct, frozen=True):
 
     def list_originals(self, kind: str) -> dict[str, None]:
         """Return the names of all tools or prompts that some client is shown, each once."""
-        lists = self.mount.store.distinct
+        lists = self.mount.list_all()
         return {name: None for each in lists for listed, name in self.maker.list_names(each) if listed == kind}
 
 
@@ -59,16 +62,18 @@ class MountViews:
         self._asked: WeakKeyDictionary[Mount, set[ClientProfile]] = WeakKeyDictionary()
         self._names: Names = {}
         self._contested: Contested = {}
+        self._withheld = WithheldParts()
         self._views: WeakKeyDictionary[Registry, dict[ClientProfile, Registry]] = WeakKeyDictionary()
 
     def list_parts(self, registry: Registry) -> list[Part]:
         """Return all parts that some client is shown, beside those of the registry. The names follow from these."""
         self._names = self._choose_names(registry)
         self._contested = self._find_contested(registry)
+        self._withheld = WithheldParts(self._list_withheld())
         found: dict[tuple[str, str], Part] = {(part.kind, identify(part)): part for part in registry.parts}
         taken = set(found)
         for served in self._list_mounts():
-            for lists in reversed(served.mount.store.distinct):
+            for lists in reversed(served.mount.list_all()):
                 for part in self._create_parts(served, lists):
                     found.setdefault((part.kind, identify(part)), part)
         return [part for key, part in found.items() if key not in taken]
@@ -131,6 +136,14 @@ class MountViews:
                     found.setdefault(entry["uri"], entry)
         return list(found.values())
 
+    def explain_absence(self, kind: str, key: str) -> ToolError | None:
+        mount = self._withheld.find_mount(kind, key)
+        if mount is None:
+            return None
+        return MountError(
+            "HELD", f"it is not approved as it is now: an operator decides with toolgate mount review {mount}"
+        )
+
     def end_session(self, session: Session) -> None:
         self.sessions.forget(session)
         for served in self._list_mounts():
@@ -168,10 +181,25 @@ class MountViews:
                 names[mount, kind, original] = shown
         return names
 
+    def _list_withheld(self) -> Iterator[tuple[str, Part]]:
+        """Yield the mounts and the parts that are not served, under the names that they have or would get."""
+        for served in self._list_mounts():
+            rewriter, name = UriRewriter(served.mount.name, {}), partial(self._name_withheld, served)
+            for lists in served.mount.list_withheld():
+                for part in served.maker.create_parts(lists, name, rewriter):
+                    yield served.mount.name, part
+
+    def _name_withheld(self, served: ServedMount, kind: str, original: str) -> str:
+        mount = served.mount
+        known = self._names.get((mount.name, kind, original))
+        if known is not None:
+            return known
+        return choose_names([MountNames(mount.name, mount.config.prefix, [original])])[mount.name, original]
+
     def _find_contested(self, registry: Registry) -> Contested:
         """Return the URIs that can't be served bare. Ours stay as they are, those that our templates match, too."""
         claims = {
-            served.mount.name: [uri for lists in served.mount.store.distinct for uri in served.maker.list_uris(lists)]
+            served.mount.name: [uri for lists in served.mount.list_all() for uri in served.maker.list_uris(lists)]
             for served in self._list_mounts()
         }
         ours = {uri for uris in claims.values() for uri in uris if registry.resource(uri) is not None}

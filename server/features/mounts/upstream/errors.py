@@ -33,6 +33,7 @@ CODES = (
     "BAD_MESSAGE",
     "BACKING_OFF",
     "LIMITED",
+    "HELD",
     "QUESTION_EXPIRED",
     "SESSION_EXPIRED",
 )

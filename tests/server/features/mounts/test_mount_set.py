@@ -30,7 +30,10 @@ def test_a_file_of_another_user_is_followed_and_a_broken_one_changes_nothing(
     if os.geteuid() == 0:
         os.chown(file, 1000, 1000)  # as root's file is for a service with a user of its own
     config = load({"config": str(file)}, {"HOME": str(tmp_path)})
-    mounts = MountSet(create, close, lambda: None)
+
+    async def prepare(_: object) -> None: ...
+
+    mounts = MountSet(create, close, lambda: None, prepare)
     asyncio.run(mounts.apply(read_own_mounts(config)))
     file.write_text("[mounts.a]\ncommand = 'x'\n")
     with pytest.raises(LookupError):

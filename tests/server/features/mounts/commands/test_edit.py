@@ -48,7 +48,7 @@ def read(file: Path) -> Any:
 
 def test_a_command_is_added_to_a_new_private_file(file: Path, run: Run) -> None:
     words = ("--env", "A=b=c", "--env", "KEY=", "--per", "session", "--scope", "files", "--tools", "a*,!ab")
-    shown = run("add", "files", *words, "--tools", "b", "--", "sh", "-c", "x y", "--port")
+    shown = run("add", "files", *words, "--tools", "b", "--no-test", "--", "sh", "-c", "x y", "--port")
     assert shown == f"Added files to {file}\n"
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert read(file) == {
@@ -67,7 +67,7 @@ def test_a_url_is_added_and_all_else_in_the_file_stays(file: Path, run: Run, tmp
     named = tmp_path / "named.toml"
     write(named, FILE, 0o640)
     words = ("--url", "https://a/mcp", "--header", "Authorization: Bearer x:y", "--header", "X-Key=a=b")
-    run("add", "web", *words, "--config", str(named))
+    run("add", "web", *words, "--no-test", "--config", str(named))
     text = named.read_text()
     assert text.startswith(FILE.removesuffix("\n# tail\n")) and "\n# tail\n" in text
     assert read(named)["web"] == {

@@ -14,7 +14,10 @@ from toolgate.server.features.mounts.mount.lists import ListStore
 from toolgate.server.features.mounts.mount.mount import Mount
 from toolgate.server.features.mounts.mount.pool import SessionKey
 from toolgate.server.features.mounts.mount.profile import NOTHING
+from toolgate.server.features.mounts.pins.book import PinBook
+from toolgate.server.features.mounts.pins.gate import PinGate
 from toolgate.server.features.mounts.upstream.session import UpstreamSession
+from toolgate.server.state.sqlite.store import SqliteStore
 
 ADA, BOB = SessionKey("ada", NOTHING), SessionKey("bob", NOTHING)
 
@@ -37,13 +40,18 @@ class SlowForAda:
     async def close(self) -> None: ...
 
 
+def create_mount(folder: Path, config: MountConfig, opener: SlowForAda) -> Mount:
+    store, book = ListStore(folder, config), PinBook(lambda: SqliteStore(folder), lambda: None)
+    return Mount(config, store, PinGate(config, "allow", book, lambda: store.all), opener)
+
+
 @pytest.mark.parametrize(("before", "meanwhile"), [([ADA], [BOB]), ([BOB, ADA], [])])
 def test_lists_that_others_wait_for_are_fetched_for_one_of_these(
     tmp_path: Path, before: list[SessionKey], meanwhile: list[SessionKey]
 ) -> None:
     async def body() -> None:
         config, opener = MountConfig(name="far", command="far", prefix="far__"), SlowForAda()
-        mount = Mount(config, ListStore(tmp_path, config), opener)
+        mount = create_mount(tmp_path, config, opener)
         waiting = {mount.refresh(key) for key in before}
         while not opener.asked:
             await asyncio.sleep(0)
@@ -61,7 +69,7 @@ def test_lists_that_others_wait_for_are_fetched_for_one_of_these(
 def test_lists_that_nobody_else_waits_for_are_fetched_no_more(tmp_path: Path) -> None:
     async def body() -> None:
         config, opener = MountConfig(name="far", command="far", prefix="far__"), SlowForAda()
-        mount = Mount(config, ListStore(tmp_path, config), opener)
+        mount = create_mount(tmp_path, config, opener)
         waiting = mount.refresh(ADA)
         while not opener.asked:
             await asyncio.sleep(0)

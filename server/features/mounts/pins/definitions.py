@@ -1,0 +1,63 @@
+"""Name each form of what a mounted server lists by the SHA-256 of its canonical JSON.
+
+Canonical: keys in order, no blanks. A number is spelled as it is served, so 1 and 1.0 differ; an object that has a key
+twice is what is served of it. Any change that a client could see is another digest, and the order of keys is none.
+Plain resources are data that come and go, so they have no pins; views (`ui://`) have, with what they may load.
+"""
+
+import hashlib
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import msgspec
+
+from toolgate.server.features.mounts.mount.lists import MountLists
+from toolgate.server.features.mounts.resource_uris import VIEW
+
+Kind = Literal["tool", "prompt", "resource", "template", "instructions"]
+
+FIELDS: tuple[tuple[Kind, str, str], ...] = (  # kind → field of the lists, and of an item that names it
+    ("tool", "tools", "name"),
+    ("prompt", "prompts", "name"),
+    ("resource", "resources", "uri"),
+    ("template", "templates", "uriTemplate"),
+)
+
+
+class ItemDefinition(msgspec.Struct, frozen=True):
+    """One form of an item: `data` is its canonical JSON. `name` is its own, its URI, or "" of instructions."""
+
+    kind: Kind
+    name: str
+    digest: str
+    data: bytes
+
+
+def define(kind: Kind, name: str, value: Any) -> ItemDefinition | None:
+    """Return the form of an item, or None for one that is nested too deeply to be served."""
+    try:
+        data = msgspec.json.encode(value, order="deterministic")
+    except RecursionError:
+        return None
+    return ItemDefinition(kind, name, hashlib.sha256(data).hexdigest(), data)
+
+
+def define_item(kind: Kind, named: str, item: dict[str, Any]) -> ItemDefinition | None:
+    """Return the form of an item in a list, or None for one that has no name, and is not served."""
+    name = item.get(named)
+    return define(kind, name, item) if isinstance(name, str) else None
+
+
+def has_pin(kind: Kind, name: object) -> bool:
+    """Return whether an item of this name is held to its pin."""
+    return kind != "resource" or (isinstance(name, str) and name.startswith(VIEW))
+
+
+def list_definitions(lists: MountLists) -> Iterator[ItemDefinition]:
+    """Yield the form of each item that has a pin."""
+    for kind, field, named in FIELDS:
+        for item in getattr(lists, field):
+            if has_pin(kind, item.get(named)) and (found := define_item(kind, named, item)) is not None:
+                yield found
+    if lists.instructions and (found := define("instructions", "", lists.instructions)) is not None:
+        yield found

@@ -1,0 +1,212 @@
+"""Decide what of a mount's lists is served: the one function that lists, calls, pages and events ask.
+
+`on_change` says what becomes of a form that is new:
+
+    hold    it is served once a person has approved it (the default over HTTP)
+    warn    it is served, and the log says so (over stdio, where who upgrades a server is its user)
+    allow   it is served
+
+What a person has refused is served by none of them. The first lists of a mount that somebody wrote into the config file
+are the operator's word. For a day, so is what another kind of client is shown first: a server may have more for one
+that can do more. After that, and where a person has seen the first lists, it is new.
+"""
+
+import hashlib
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from toolgate.server.features.mounts.config.mount_config import MountConfig, OnChange
+from toolgate.server.features.mounts.mount.lists import Items, MountLists
+from toolgate.server.features.mounts.pins.book import PinBook, PinSet
+from toolgate.server.features.mounts.pins.definitions import (
+    FIELDS,
+    ItemDefinition,
+    Kind,
+    define,
+    define_item,
+    has_pin,
+    list_definitions,
+)
+from toolgate.server.policy.name_patterns import is_chosen
+from toolgate.server.state import flags
+
+FIRST_DAY = 86_400.0  # seconds after the first lists in which those for other kinds of clients are taken, too
+MAX_CACHED = 64  # lists
+MAX_LISTED = 1_000  # kinds of clients: the first lists of further ones are no operator's word
+MAX_TOLD = 10  # names in a line of the log
+MAX_NAME = 64  # characters of each
+
+log = logging.getLogger("toolgate.mounts")
+
+
+class PinGate:
+    """The pins of one mount. `list_all()` returns its lists by the profile of the client. `mode`: what becomes of a
+    form that is new."""
+
+    def __init__(
+        self, config: MountConfig, mode: OnChange, book: PinBook, list_all: Callable[[], Mapping[str, MountLists]]
+    ) -> None:
+        self.mode = mode
+        self._config = config
+        self._book = book
+        self._list_all = list_all
+        self._server = digest_server(config)
+        self._listed: set[str] = set()  # profiles whose first lists are no news any more
+        self._cache: dict[int, tuple[MountLists, MountLists, MountLists]] = {}  # id → the lists, served and withheld
+        self._count: int | None = None  # of what is withheld
+
+    def begin(self) -> None:
+        """Take what was listed before the start. A mount that holds nothing costs no look at the state."""
+        if self.mode == "hold" or not self._book.may_know(flags.MOUNT_BASELINE, self._config.name):
+            self.renew()
+        else:
+            self._listed.update(self._list_all())
+            if self._needs_book:
+                self._book.load_soon(self._config.name)
+
+    def renew(self) -> None:
+        """Look at all lists again, since others may count than before."""
+        self._forget()
+        seen = set[int]()
+        for profile, lists in list(self._list_all().items()):
+            if id(lists) in seen:  # those of another person
+                self._listed.add(profile)
+            else:
+                seen.add(id(lists))
+                self.note(profile, lists)
+
+    def note(self, profile: str, lists: MountLists) -> None:
+        """Take what is listed for clients of a profile, before anybody is shown it."""
+        if self.mode == "allow":
+            return
+        if not self._book.is_loaded:
+            self._book.load_soon(self._config.name)  # it calls `renew`
+            return
+        is_first = profile not in self._listed and len(self._listed) < MAX_LISTED
+        if is_first:
+            self._listed.add(profile)
+        items = list(list_definitions(lists))
+        known = self._book.find(self._config.name, self._server)
+        if known is None:
+            self._take_baseline(items)
+        else:
+            self._judge(known, items, is_first=is_first)
+        self._forget()
+
+    def select(self, lists: MountLists) -> MountLists:
+        """Return what of the lists is served."""
+        return self._split(lists)[0]
+
+    def withhold(self, lists: MountLists) -> MountLists:
+        """Return what of the lists is not served."""
+        return self._split(lists)[1]
+
+    def count_withheld(self) -> int:
+        """Return how many items are listed and not served."""
+        if self._count is None:
+            distinct = {id(lists): lists for lists in self._list_all().values()}.values()
+            names = {(each.kind, each.name) for lists in distinct for each in self._list_withheld(lists)}
+            self._count = len(names)
+        return self._count
+
+    @property
+    def _needs_book(self) -> bool:
+        """Whether nothing may be served before the pins are known."""
+        return self.mode == "hold" or self._book.may_know(flags.MOUNT_REFUSALS, self._config.name)
+
+    def _forget(self) -> None:
+        self._cache.clear()
+        self._count = None
+
+    def _list_withheld(self, lists: MountLists) -> Iterable[ItemDefinition]:
+        withheld = self.withhold(lists)
+        return (each for each in list_definitions(withheld) if self._is_chosen(each))
+
+    def _split(self, lists: MountLists) -> tuple[MountLists, MountLists]:
+        cached = self._cache.get(id(lists))
+        if cached is not None and cached[0] is lists:
+            return cached[1:]
+        if not self._book.is_loaded:
+            nothing = replace(lists, tools=[], prompts=[], resources=[], templates=[], instructions="")
+            return (nothing, lists) if self._needs_book else (lists, nothing)
+        known = self._book.find(self._config.name, self._server)
+        served: dict[str, Any] = {}
+        withheld: dict[str, Any] = {}
+        for kind, field, named in FIELDS:
+            served[field], withheld[field] = self._split_items(known, kind, named, getattr(lists, field))
+        is_served = self._serves(known, define("instructions", "", lists.instructions))
+        served["instructions"], withheld["instructions"] = (
+            (lists.instructions, "") if is_served else ("", lists.instructions)
+        )
+        if len(self._cache) >= MAX_CACHED:
+            self._cache.clear()
+        split = lists, replace(lists, **served), replace(lists, **withheld)
+        self._cache[id(lists)] = split
+        return split[1:]
+
+    def _split_items(self, known: PinSet | None, kind: Kind, named: str, items: Items) -> tuple[Items, Items]:
+        served: Items = []
+        withheld: Items = []
+        for item in items:
+            is_free = not has_pin(kind, item.get(named))
+            is_served = is_free or self._serves(known, define_item(kind, named, item))
+            (served if is_served else withheld).append(item)
+        return served, withheld
+
+    def _serves(self, known: PinSet | None, item: ItemDefinition | None) -> bool:
+        if item is None:
+            return False
+        standing = known.find(item) if known is not None else None
+        return standing == "approved" if self.mode == "hold" else standing != "refused"
+
+    def _take_baseline(self, items: Sequence[ItemDefinition]) -> None:
+        self._book.take_baseline(self._config.name, self._server, items)
+        log.info(
+            "mount %s: its first lists (%d items) are taken as your word; toolgate mount review shows what changes",
+            self._config.name,
+            len(items),
+        )
+
+    def _judge(self, known: PinSet, items: Iterable[ItemDefinition], *, is_first: bool) -> None:
+        name, server = self._config.name, self._server
+        takes_more = is_first and not known.seen and self._book.now() < known.taken_at + FIRST_DAY
+        more: list[ItemDefinition] = []
+        changed: list[ItemDefinition] = []
+        for item in items:
+            standing = known.find(item)
+            if standing is None and takes_more and not known.has(item):
+                more.append(item)
+            elif self._is_chosen(item) and (standing is None or (standing == "held" and self.mode == "warn")):
+                changed.append(item)
+        if more:
+            self._book.approve(name, server, more)
+            log.info("mount %s: %s: taken as your word, for another kind of client", name, _name_all(more))
+        if changed and self.mode == "warn":
+            self._book.approve(name, server, changed)
+            log.warning("mount %s: new or changed since it was approved: %s", name, _name_all(changed))
+        elif changed:
+            self._book.hold(name, server, changed)
+            log.warning(
+                "mount %s: new or changed, and held until toolgate mount review %s: %s", name, name, _name_all(changed)
+            )
+
+    def _is_chosen(self, item: ItemDefinition) -> bool:
+        return item.kind == "instructions" or is_chosen(item.name, self._config.tools)
+
+
+def digest_server(config: MountConfig) -> str:
+    """Return what names the server behind a mount: its command or URL, without what may be a key or differ between
+    machines."""
+    place = (config.command, config.args, config.url.partition("?")[0])
+    return hashlib.sha256(msgspec.json.encode(place)).hexdigest()
+
+
+def _name_all(items: Sequence[ItemDefinition]) -> str:
+    """Return the items in a line of the log."""
+    named = [f"{item.kind} {item.name[:MAX_NAME]!r}" if item.name else item.kind for item in items[:MAX_TOLD]]
+    left = len(items) - len(named)
+    return ", ".join(named) + (f" and {left} more" if left else "")

@@ -1,0 +1,1 @@
+"""What was approved of mounted servers."""
