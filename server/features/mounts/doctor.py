@@ -1,11 +1,15 @@
 """Check the mounts of the config file: each is opened as for a client that can nothing, and lists what it has."""
 
+import re
+from collections.abc import Sequence
 from functools import partial
 
 from toolgate.server.cli.doctor.report import CheckError, CheckFinding, CheckNote, CheckSkippedError, DoctorPart
 from toolgate.server.config.load import Config
 
-MAX_NAME = 45  # characters of a served name that every client takes, with its own prefix
+LIKE_NPX = ("bunx", "pnpx")
+PACKAGE_PROGRAMS = ("npx", "uvx", *LIKE_NPX)
+EXACT = re.compile(r"(?:.@|===?)v?[0-9]+(?:\.[0-9]+)+[^*\s]*$|[@#][0-9a-f]{40}$")  # a version, or a commit
 
 
 def list_checks(config: Config) -> DoctorPart:
@@ -15,6 +19,7 @@ def list_checks(config: Config) -> DoctorPart:
 
 async def mounts(config: Config) -> CheckFinding:
     """Open each mount."""
+    from toolgate.server.features.mounts.commands.stored_pins import count_held, fetch_pins
     from toolgate.server.features.mounts.commands.trial import describe_trial, try_mounts
     from toolgate.server.features.mounts.config.table import read_own_mounts  # start-up
     from toolgate.server.features.mounts.control import MountControl
@@ -33,26 +38,32 @@ async def mounts(config: Config) -> CheckFinding:
     if differing:
         remedy = "give all servers of the state the same [mounts]: a person may reach any of them"
         raise CheckError(f"mounts differ between the servers on this state: {', '.join(differing)}", remedy)
-    unpinned = [mount.name for mount in found.mounts if is_unpinned(mount.command, mount.args)]
     told = "; ".join(
         (
             *(f"{trial.name}: {describe_trial(trial)}" for trial in trials),
             *(f"{name}: not tried, as it wants a person's own secrets" for name in personal),
         )
     )
+    notes: list[tuple[str, str]] = []  # findings, and what to do
+    held = count_held(await fetch_pins(config, found.mounts))
+    if held:
+        counts = ", ".join(f"{name} ({count})" for name, count in held.items())
+        notes.append((f"held: {counts}", "toolgate mount review NAME shows what has changed"))
+    unpinned = [mount.name for mount in found.mounts if is_unpinned(mount.command, mount.args)]
     if unpinned:
-        remedy = "name a version, such as package@1.2.3: what runs is then what you have looked at"
-        return CheckNote(f"{told}; {', '.join(unpinned)} may run another version at each start", remedy)
+        remedy = "name a version, such as package@1.2.3: what is approved of a server does not pin its code"
+        notes.append((f"no version is named by the command of {', '.join(unpinned)}", remedy))
+    if notes:
+        return CheckNote("; ".join([told, *(note for note, _ in notes)]), "; ".join(remedy for _, remedy in notes))
     return told
 
 
-def is_unpinned(command: str, args: tuple[str, ...]) -> bool:
-    """Return whether a package is run whose version is not named."""
+def is_unpinned(command: str, args: Sequence[str]) -> bool:
+    """Return whether the words run a package whose version they do not name."""
+    from toolgate.server.features.mounts.install.package_command import read_package_command  # start-up
+
     program = command.rpartition("/")[2]
-    if program not in ("npx", "uvx", "bunx", "pnpx"):
-        return False
-    packages = [word for word in args if not word.startswith("-")]
-    if not packages:
-        return True
-    name = packages[0].removeprefix("@")
-    return "@" not in name and "==" not in name
+    package = read_package_command("npx" if program in LIKE_NPX else command, args)
+    if package is not None:
+        return not all(EXACT.search(each) for each in package.packages)
+    return program in PACKAGE_PROGRAMS and not any(EXACT.search(word) for word in args)

@@ -117,7 +117,7 @@ def _pin(connection: Any) -> None:
     pin_rows.decide(connection, pin_rows.list_pins(connection, "gone"), "refused", time.time())
     pin_rows.list_baselines(connection, ["far"])
     pin_rows.list_standings(connection, ["far"])
-    pin_rows.count_held(connection, ["far"])
+    pin_rows.forget_baseline(connection, "gone", "5e" * 32)
     pin_rows.forget_mount(connection, "gone")
 
 

@@ -1,5 +1,6 @@
 """List the mounts of the config file, and their faults (`toolgate mount list`)."""
 
+import asyncio
 import shlex
 from collections.abc import Iterator, Mapping
 from datetime import datetime
@@ -10,6 +11,7 @@ import msgspec
 from toolgate.server.base.text import escape_unprintable
 from toolgate.server.cli.terminal.output import print_json_line, print_table
 from toolgate.server.config.load import Config
+from toolgate.server.features.mounts.commands.stored_pins import count_held, describe_pins, fetch_pins
 from toolgate.server.features.mounts.config.mount_config import MountConfig
 from toolgate.server.features.mounts.config.table import MountList, read_own_mounts
 from toolgate.server.features.mounts.control import MountControl
@@ -31,7 +33,7 @@ def list_mounts(config: Config, *, json: bool = False) -> int:
 
 
 def _print_mounts(config: Config, found: MountList) -> None:
-    states = read_states(config)
+    states, pins = read_states(config), asyncio.run(fetch_pins(config, found.mounts))
     rows = [_format_row(mount, config.mounts[mount.name], states.get(mount.name)) for mount in found.mounts]
     faulty = {fault.name: fault.code for fault in reversed(found.faults)}  # the first of each mount
     rows += [(escape_unprintable(name), code, "-", "-", "-") for name, code in reversed(faulty.items())]
@@ -43,6 +45,10 @@ def _print_mounts(config: Config, found: MountList) -> None:
             print(f"{mount.name} since {since}: {escape_unprintable(state.error)}")
     for line in _describe_renamed(config, found):
         print(escape_unprintable(line))
+    prefixes = {mount.name: mount.prefix for mount in found.mounts}
+    for mount in found.mounts:
+        for line in describe_pins(mount, pins, prefixes):
+            print(line)
     for fault in found.faults:
         print(f"{fault.code}: {escape_unprintable(fault.text)}")
 
@@ -99,6 +105,7 @@ def _to_json(config: Config, found: MountList) -> Mapping[str, Any]:
         "mounts": [_mount_to_json(mount, config.mounts[mount.name]) for mount in found.mounts],
         "states": msgspec.to_builtins(read_states(config)),
         "tools": read_tool_names(config),
+        "held": count_held(asyncio.run(fetch_pins(config, found.mounts))),
         "faults": msgspec.to_builtins(found.faults),
     }
 

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from toolgate.server.app.builtin_tools import TOOLS
 from toolgate.server.base.text import suggest
 from toolgate.server.cli.commands.store_command import CommandError, with_store
 from toolgate.server.cli.terminal.output import format_count, print_json_line
 from toolgate.server.cli.terminal.style import is_terminal
 from toolgate.server.config.load import Config
+from toolgate.server.features.mounts.commands.stored_pins import list_other_tools
 from toolgate.server.features.mounts.commands.wishes import make_wish
 from toolgate.server.features.mounts.config.table import MountList, read_own_mounts
 from toolgate.server.features.mounts.control import MountControl
 from toolgate.server.features.mounts.pins import rows
 from toolgate.server.features.mounts.pins.difference import format_definition, format_difference, show_unseen
-from toolgate.server.features.mounts.pins.marks import find_marks, is_distinct
+from toolgate.server.features.mounts.pins.marks import find_marks
 from toolgate.server.features.mounts.pins.rows import Standing, StoredPin
 from toolgate.server.protocol.errors import UsageError
 from toolgate.server.state import flags
@@ -145,9 +145,7 @@ async def find_other_tools(store: Store, found: MountList, name: str) -> set[str
     pins = list[StoredPin]()
     if prefixes and not store.is_empty():
         pins = await store.read(partial(rows.list_standings, mounts=sorted(prefixes)))
-    listed = {pin.name for pin in pins if pin.kind == "tool"}
-    shown = {prefixes[pin.mount] + pin.name for pin in pins if pin.kind == "tool"}
-    return {each for each in {*listed, *shown, *(tool.name for tool in TOOLS)} if is_distinct(each)}
+    return list_other_tools(pins, prefixes)
 
 
 def print_item(item: HeldItem) -> None:

@@ -4,7 +4,7 @@
 pins of its own. What was approved once stays approved, so that a server may show different clients different forms.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
@@ -128,14 +128,6 @@ def list_pins(connection: "Connection", mount: str) -> list[StoredPin]:
     pin = tables.mount_pin
     found = connection.execute(pin.select().where(pin.c.mount == mount).order_by(pin.c.seen_at, pin.c.kind, pin.c.name))
     return [_read(row, row.definition) for row in found]
-
-
-def count_held(connection: "Connection", mounts: Collection[str]) -> Mapping[str, int]:
-    """Return how many forms of each mount wait for a review; a mount without any is left out."""
-    pin, count = tables.mount_pin, tables.func.count()
-    is_held = pin.c.mount.in_(mounts) & (pin.c.standing == "held")
-    found = connection.execute(tables.select(pin.c.mount, count).where(is_held).group_by(pin.c.mount))
-    return {row[0]: row[1] for row in found}
 
 
 def has_refusal(connection: "Connection", mount: str) -> bool:
