@@ -371,6 +371,7 @@ def test_a_flag_comes_down_only_when_nothing_needs_it(tmp_path: Path) -> None:
     with_store(tmp_path, body)
 
 
+@pytest.mark.usefixtures("real_state_limits")
 def test_a_call_is_released_from_a_thread_that_hangs_and_its_change_is_never_made(tmp_path: Path) -> None:
     """A disk that does not answer holds the thread in a system call."""
     goes_on = threading.Event()
