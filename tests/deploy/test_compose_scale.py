@@ -36,10 +36,10 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.skip("only root can give files to a group")
     folder = tmp_path_factory.mktemp("secrets") / "secrets"
     words = [str(DEPLOY / "make-secrets"), str(folder)]
-    done = subprocess.run(words, capture_output=True, text=True, env=SETTINGS, timeout=20)
+    done = subprocess.run(words, capture_output=True, text=True, env=SETTINGS, timeout=60)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     before = (folder / "secret").read_bytes()
-    again = subprocess.run(words, capture_output=True, text=True, env=SETTINGS, timeout=20)
+    again = subprocess.run(words, capture_output=True, text=True, env=SETTINGS, timeout=60)
     assert again.returncode == 1 and "exists: nothing was made" in again.stderr
     assert (folder / "secret").read_bytes() == before
     return folder
@@ -136,5 +136,5 @@ def test_valkey_is_told_what_a_server_without_persistence_needs(compose: Any, ma
 
 def ask(port: int, *names: str) -> dict[str, str]:
     words = ["redis-cli", "-p", str(port), "-a", "x", "--no-auth-warning", "CONFIG", "GET", *names]
-    lines = subprocess.run(words, capture_output=True, text=True, check=True, timeout=20).stdout.splitlines()
+    lines = subprocess.run(words, capture_output=True, text=True, check=True, timeout=60).stdout.splitlines()
     return dict(zip(lines[::2], lines[1::2], strict=True))

@@ -31,7 +31,7 @@ def compiled(text: str) -> None:
 
 def understood(text: str) -> None:
     """Check the syntax by bash, without running it."""
-    done = subprocess.run(["bash", "-n"], input=text, capture_output=True, text=True, timeout=20)
+    done = subprocess.run(["bash", "-n"], input=text, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
 
 

@@ -189,7 +189,7 @@ def test_the_streams_end_with_the_server_and_running_calls_may_finish(listen: Li
         site.process.terminate()
         assert [message["result"]["content"][0]["text"] for message in talk.rest()] == ["waited"]
         assert idle.rest() == []
-        assert site.process.wait(10) == 0
+        assert site.process.wait(60) == 0
 
 
 def test_either_transport_can_be_served_alone(tmp_path: Any) -> None:
@@ -215,7 +215,7 @@ def test_either_transport_can_be_served_alone(tmp_path: Any) -> None:
                 response.close()
                 connection.close()
             process.terminate()
-            assert process.wait(10) == 0
+            assert process.wait(60) == 0
         finally:
             process.kill()
             process.wait()

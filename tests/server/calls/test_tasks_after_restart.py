@@ -184,7 +184,7 @@ def test_over_http_a_tasks_work_may_finish_in_the_grace_time(listen: Callable[..
         with pytest.raises(subprocess.TimeoutExpired):
             site.process.wait(1)  # and waits for the task
         file.touch()
-        assert site.process.wait(20) == 0
+        assert site.process.wait(60) == 0
     with spoken(listen(), "http", revision=STATELESS, capabilities=KNOWS) as second:
         assert text(get(second, id)) == "done"
 
@@ -197,5 +197,5 @@ def test_a_tasks_work_may_finish_in_the_grace_time(probe: Start, tmp_path: Path)
     assert first.process.stdin is not None
     first.process.stdin.close()
     file.touch()
-    assert first.process.wait(20) == 0
+    assert first.process.wait(60) == 0
     assert text(get(probe(**how), id)) == "done"

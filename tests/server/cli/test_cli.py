@@ -321,7 +321,7 @@ def test_a_run_on_a_terminal_explains_itself_on_standard_error(tmp_path: Path) -
         os.write(outer, b'{"jsonrpc":"2.0","id":1,"method":"ping"}\n')
         assert json.loads(process.stdout.readline()) == {"jsonrpc": "2.0", "id": 1, "result": {}}
         os.write(outer, b"\x04")  # Ctrl-D
-        assert process.wait(20) == 0
+        assert process.wait(60) == 0
     finally:
         process.kill()
         process.wait()

@@ -189,7 +189,7 @@ def test_callbacks_keep_to_the_sessions_log_level(start: Start) -> None:
 @pytest.mark.parametrize("closed", ["<&-", ">&-"])
 def test_a_closed_standard_input_or_output_is_a_refusal(tmp_path: Path, closed: str) -> None:
     command = f"{COMMAND} --state {tmp_path}/state {closed}"
-    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=20, cwd=tmp_path)
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60, cwd=tmp_path)
     assert done.returncode == 2 and "closed" in done.stderr
 
 
@@ -197,7 +197,7 @@ def test_a_closed_standard_error_is_survived(tmp_path: Path) -> None:
     command = (
         f"echo '{json.dumps({'jsonrpc': '2.0', 'id': 1, 'method': 'ping'})}' | {COMMAND} --state {tmp_path}/s 2>&-"
     )
-    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=20, cwd=tmp_path)
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60, cwd=tmp_path)
     assert done.returncode == 0 and json.loads(done.stdout)["result"] == {}
 
 

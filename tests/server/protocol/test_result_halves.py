@@ -48,7 +48,7 @@ def web() -> Iterator[str]:
 
     server = threading.Thread(target=asyncio.run, args=(serve(),))
     server.start()
-    assert ready.wait(20)
+    assert ready.wait(60)
     yield found[0]
     over.set()
     server.join(20)

@@ -200,7 +200,7 @@ def test_yaml_results_are_cached_for_the_next_start(tmp_path: Path, monkeypatch:
         "print('yaml' in sys.modules)"
     )
     arguments = [sys.executable, "-c", script, str(tmp_path / "skills"), str(tmp_path / "cache.json")]
-    out = subprocess.run(arguments, capture_output=True, text=True, timeout=20)
+    out = subprocess.run(arguments, capture_output=True, text=True, timeout=60)
     assert out.stdout == "- plain: What it is for\n- quoted: It is: quoted\nFalse\n"
     assert "broken is left out" in out.stderr
     write(tmp_path / "skills", "quoted", '"It is: another"')
@@ -341,7 +341,7 @@ def test_the_built_in_skill_is_there_and_needs_no_yaml() -> None:
         "import sys; from toolgate.tools.builtin.skills.skills import BUILT_IN, Skills\n"
         "print(*Skills([BUILT_IN]).catalogue(), 'yaml' in sys.modules)"
     )
-    out = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=20)
+    out = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
     assert out.stdout == "toolgate-tools False\n"
     body = frontmatter.read_parts(BUILT_IN / "toolgate-tools" / "SKILL.md").body
     for name in ("Bash", "ReadDocs", "WebSearch", "TaskManager", "PlanMode", "AskUserQuestion", "SetCallback"):

@@ -355,7 +355,7 @@ def test_running_calls_may_finish_and_streams_end_in_order(listen: Listen) -> No
     (answer,) = (json.loads(event["data"]) for event in events(running[1]) if "result" in event.get("data", ""))
     assert answer["result"]["content"][0]["text"] == "waited"
     assert [event for event in events(standing[1]) if event.get("data")] == []
-    assert site.process.wait(10) == 0
+    assert site.process.wait(60) == 0
     for connection, response in (standing, listening, running, (quick, refused), (kept, refused)):
         response.close()
         connection.close()
@@ -385,7 +385,7 @@ def test_sigterm_while_it_still_starts_is_an_orderly_end(tmp_path: Path) -> None
     with subprocess.Popen(words, cwd=tmp_path, stderr=subprocess.PIPE, env={"PATH": os.environ["PATH"]}) as process:
         assert eventually((tmp_path / "begun").exists)
         process.send_signal(signal.SIGTERM)
-        _, said = process.communicate(timeout=20)
+        _, said = process.communicate(timeout=60)
     assert (process.returncode, "Traceback" in said.decode()) == (0, False), said
 
 

@@ -27,7 +27,7 @@ def while_it_dies(target: Target, work: list[tuple[str, dict[str, str]]]) -> lis
     threads = [threading.Thread(target=run, args=(number,)) for number in range(len(work))]
     for thread in threads:
         thread.start()
-    assert first.wait(20)
+    assert first.wait(60)
     target.signed.site.kill()
     for thread in threads:
         thread.join(20)

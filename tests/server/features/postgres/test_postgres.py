@@ -77,7 +77,7 @@ def test_what_was_acknowledged_survives_kill_9_in_mid_write(url: str) -> None:
     assert child.stdout is not None
     acknowledged = [int(child.stdout.readline()) for _ in range(100)]
     child.kill()
-    acknowledged += [int(line) for line in child.communicate(timeout=20)[0].split("\n")[:-1]]
+    acknowledged += [int(line) for line in child.communicate(timeout=60)[0].split("\n")[:-1]]
     assert set(acknowledged) <= set(run(url, ids))
 
 

@@ -117,7 +117,7 @@ def owner_process(*words: str) -> Iterator["tuple[subprocess.Popen[bytes], str]"
         yield owner, owner.stdout.readline().decode().strip()
     finally:
         owner.kill()
-        owner.communicate(timeout=10)
+        owner.communicate(timeout=60)
 
 
 @pytest.mark.parametrize(

@@ -226,7 +226,7 @@ def test_a_living_process_keeps_its_callbacks_and_a_dead_ones_are_taken_over(tmp
             assert await asyncio.to_thread(child.stdout.readline) == b"set\n"
             assert await process.at(10**10) == []
             child.kill()
-            child.communicate(timeout=10)
+            child.communicate(timeout=60)
             assert await fire_first(process, 10**10) == [Firing("a", "its session", 0, "from the child", 4)]
             assert len(await process.at(10**10 + 1)) == 1  # and it stays taken over
 
@@ -239,7 +239,7 @@ def test_a_process_that_ends_leaves_its_callbacks_to_others(tmp_path: Path) -> N
             [sys.executable, "-c", SETTER, str(tmp_path), "clean", database_url(tmp_path)],
             input=b"",
             stdout=subprocess.PIPE,
-            timeout=20,
+            timeout=60,
         )
         assert (child.returncode, child.stdout) == (0, b"set\n")
         assert not any(tmp_path.glob("processes/*"))

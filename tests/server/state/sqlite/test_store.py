@@ -84,7 +84,7 @@ def test_what_was_acknowledged_survives_kill_9_in_mid_write(tmp_path: Path) -> N
     assert child.stdout is not None
     acknowledged = [int(child.stdout.readline()) for _ in range(100)]
     child.send_signal(signal.SIGKILL)
-    acknowledged += [int(line) for line in child.communicate(timeout=20)[0].split("\n")[:-1]]
+    acknowledged += [int(line) for line in child.communicate(timeout=60)[0].split("\n")[:-1]]
     assert integrity(tmp_path) == "ok"
     assert set(acknowledged) <= set(held(tmp_path, "a"))
 
@@ -333,7 +333,7 @@ def test_a_cancelled_caller_leaves_the_store_working(tmp_path: Path) -> None:
         def slow(connection: Any) -> None:
             connection.execute(tables.task.insert().values(principal="a", name="second", completed=False))
             entered.set()
-            assert leave.wait(10)
+            assert leave.wait(60)
 
         caller = asyncio.create_task(store.transact(slow))
         await asyncio.to_thread(entered.wait, 10)

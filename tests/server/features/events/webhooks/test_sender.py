@@ -432,7 +432,7 @@ def test_a_lookup_that_hangs_keeps_its_turn(monkeypatch: pytest.MonkeyPatch) -> 
 
     def answer(host: str, port: int, type: int, flags: int) -> list[object]:
         if not flags:
-            assert go.wait(20)
+            assert go.wait(60)
         raise socket.gaierror(socket.EAI_NONAME, "not known")
 
     monkeypatch.setattr("toolgate.tools.reading.web.dns.socket.getaddrinfo", answer)

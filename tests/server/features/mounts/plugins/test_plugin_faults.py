@@ -78,7 +78,7 @@ def test_nothing_a_plugin_started_outlives_its_plugin_or_the_server(start: Start
         assert not any(alive(pid) for pid in started)
     elif end == "kill":
         server.process.send_signal(signal.SIGKILL)
-        server.process.wait(20)
+        server.process.wait(60)
     else:
         plugin_folder(tmp_path, body + "\n    # edited\n")
     assert eventually(lambda: not any(alive(pid) for pid in started))
@@ -150,7 +150,7 @@ def test_the_process_ends_with_a_server_that_is_killed(start: Start, tmp_path: P
         server.wait(lambda said: said.get("method") == "notifications/progress")
 
     server.process.send_signal(signal.SIGKILL)
-    server.process.wait(20)
+    server.process.wait(60)
     assert eventually(lambda: not Path(f"/proc/{pid}").exists() or "\nState:\tZ" in status(pid))
 
 
