@@ -114,8 +114,9 @@ class MountsFeature:
         mounts, control, publisher = self._mounts, self._control, self._publisher
         assert mounts is not None and control is not None and publisher is not None  # the server runs
         folders = [host.config.config_path.parent, *control.wishes]
-        if self._pins is not None and self._pins.is_loaded:  # a wish of the time before `begin` is not followed
-            await self._reload_pins([served.mount.name for served in self._list_served()])
+        if self._pins is not None:  # a wish of the time before `begin` is not followed
+            names = [served.mount.name for served in self._list_served()]
+            await self._reload_pins([name for name in names if self._pins.is_loaded(name)])
 
         async def look() -> None:
             await mounts.follow(host.config)

@@ -10,6 +10,7 @@ from toolgate.server.base.text import escape_unprintable, suggest
 from toolgate.server.config.files.config_file import ConfigFileError
 from toolgate.server.config.load import Config
 from toolgate.server.features.mounts.commands.first_lists import FirstLists
+from toolgate.server.features.mounts.commands.stored_pins import forget_pins
 from toolgate.server.features.mounts.config.editing import MountsFile, open_mounts_file
 from toolgate.server.features.mounts.config.mount_config import MountConfig
 from toolgate.server.features.mounts.config.table import read_mount
@@ -107,7 +108,11 @@ def remove_mount(config: Config, *, name: str) -> int:
         file.remove_mount(name)
         return f"Removed {escape_unprintable(name)} from {file.file}"
 
-    return edit_file(config, "mount remove", remove, after=lambda: remove_program(config.state, name))
+    def clean() -> None:
+        remove_program(config.state, name)
+        forget_pins(config, name)
+
+    return edit_file(config, "mount remove", remove, after=clean)
 
 
 def edit_file(

@@ -109,7 +109,8 @@ class FirstLists:
         mounts = read_current_mounts(self._config)
         others = self._read(lambda store: find_other_tools(store, mounts, self._mount.name))
         for item in items[:MAX_SHOWN]:
-            print(f"  {item.kind} {show_unseen(item.name)}  {_describe(item)}".rstrip())
+            title = f"{item.kind} {show_unseen(item.name)}".rstrip()
+            print(f"  {title}  {_describe(item)}".rstrip())
             for mark in find_marks(item.data, others):
                 print(f"    ! it {mark}")
         if len(items) > MAX_SHOWN:
@@ -135,6 +136,8 @@ class FirstLists:
 def _describe(item: ItemDefinition) -> str:
     """Return the first words of a description."""
     for line in format_definition(item.data):
+        if item.kind == "instructions":
+            return line[:MAX_WORDS]
         path, _, text = line.partition(": ")
         if path == "description":
             return text[:MAX_WORDS]

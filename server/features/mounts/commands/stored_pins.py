@@ -1,5 +1,6 @@
 """Read what is held of the mounts, and what a person should look at twice, from the state: no server has to run."""
 
+import asyncio
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -41,6 +42,26 @@ async def fetch_pins(config: Config, mounts: Sequence[MountConfig]) -> Pins:
     except ToolError as error:  # the rest is shown without it
         print(f"what is held of the mounts is not known: {error}", file=sys.stderr)
         return {}
+
+
+def forget_pins(config: Config, name: str) -> None:
+    """Remove what was decided of a mount that is no more: another one of its name has its own first lists."""
+
+    async def forget() -> None:
+        async with aclosing(open_store(config)) as store:
+
+            def write(connection: "Connection") -> None:
+                rows.forget_mount(connection, name)
+                for kind in (flags.MOUNT_BASELINE, flags.MOUNT_REFUSALS):
+                    store.set_flag(kind, name, False)
+
+            if not store.is_empty():
+                await store.transact(write, alone="mounts")
+
+    try:
+        asyncio.run(forget())
+    except ToolError as error:
+        print(f"toolgate: mount remove: what was approved of {name} stays: {error}", file=sys.stderr)
 
 
 def count_held(pins: Pins) -> dict[str, int]:

@@ -4,6 +4,7 @@ from toolgate.server.cli.parsing.command import JSON, STATE, Command, FeatureCom
 from toolgate.server.config.option import Option
 from toolgate.server.config.types import parse_bool
 
+DATABASE = pick_options("state", opens=("state",))  # where it is kept what was approved
 SERVER_URL = Option("url", "the server at this URL, instead of a command", metavar="URL")
 HEADER = Option("header", "header of each request to the URL", default=(), metavar="NAME=VALUE")
 VARIABLE = Option(
@@ -36,7 +37,7 @@ COMMANDS = FeatureCommands(
             "mount add",
             "mount the MCP server that a command starts, or the one at a URL",
             "features.mounts.commands.edit:add_mount",
-            STATE,
+            DATABASE,
             "NAME [COMMAND…]",
             (SERVER_URL, HEADER, VARIABLE, PER, SCOPE, PATTERNS, REPLACE, NO_INSTALL, NO_TEST),
             example="toolgate mount add files -- npx -y @modelcontextprotocol/server-filesystem /srv/files",
@@ -46,7 +47,7 @@ COMMANDS = FeatureCommands(
             "mount remove",
             "remove a mounted server",
             "features.mounts.commands.edit:remove_mount",
-            STATE,
+            DATABASE,
             "NAME",
             lister="toolgate mount list",
             example="toolgate mount remove files",
@@ -84,7 +85,7 @@ COMMANDS = FeatureCommands(
             "mount list",
             "list the mounted servers, and what is wrong with any",
             "features.mounts.commands.listing:list_mounts",
-            STATE,
+            DATABASE,
             "",
             (JSON,),
             example="toolgate mount list",
@@ -93,7 +94,7 @@ COMMANDS = FeatureCommands(
             "mount review",
             "show what a mounted server has changed since it was approved, and decide",
             "features.mounts.commands.review:review_mount",
-            STATE,
+            DATABASE,
             "NAME [TOOL…]",
             (APPROVE, REFUSE, JSON),
             lister="toolgate mount list",

@@ -63,10 +63,11 @@ class PinBook:
     """The pins of all mounts of one server. `on_load()` is called when others may count than before."""
 
     def __init__(self, store: Callable[[], Store], on_load: Callable[[], None]) -> None:
-        self.is_loaded = False
         self._store = store
         self._on_load = on_load
-        self._mounts: set[str] = set()
+        self._mounts: set[str] = set()  # that are asked for
+        self._loaded: frozenset[str] = frozenset()  # whose pins were read
+        self._decisions = 0  # that were made here
         self._sets: dict[tuple[str, str], PinSet] = {}
         self._found: Found | None = None  # what was read last
         self._writes: deque[Write] = deque()
@@ -80,8 +81,12 @@ class PinBook:
         """Return whether the state may have a baseline, or refusals, of a mount."""
         return self._store().has_flag(flag, mount)
 
+    def is_loaded(self, mount: str) -> bool:
+        """Return whether the pins of a mount were read."""
+        return mount in self._loaded
+
     def find(self, mount: str, server: str) -> PinSet | None:
-        """Return what is known of a server, or None if nothing is. Call it when the book is loaded."""
+        """Return what is known of a server of a mount that is loaded, or None if nothing is."""
         return self._sets.get((mount, server))
 
     async def load(self, mounts: Collection[str]) -> None:
@@ -148,6 +153,7 @@ class PinBook:
         self._write_soon(write)
 
     def _write_soon(self, write: Write) -> None:
+        self._decisions += 1
         self._writes.append(write)
         self._work_soon()
 
@@ -179,19 +185,19 @@ class PinBook:
     async def _read(self) -> bool:
         """Read the state, and return whether it differs from what was read last. What is decided here meanwhile counts
         more: then it is read again."""
-        store, mounts = self._store(), sorted(self._mounts)
+        store, mounts, decisions = self._store(), sorted(self._mounts), self._decisions
 
         def read(connection: "Connection") -> Found:
             return rows.list_baselines(connection, mounts), rows.list_standings(connection, mounts)
 
         found: Found = ([], []) if store.is_empty() else await store.read(read)
-        if self._writes:
-            self._is_stale = True
+        if self._writes or self._decisions != decisions:
+            self._read_soon()
             return False
-        self.is_loaded = True
-        is_new, self._found = found != self._found, found
+        before = self._loaded, self._found
+        self._loaded, self._found = frozenset(mounts), found
         self._sets = _collect(found)
-        return is_new
+        return before != (self._loaded, found)
 
 
 def _collect(found: Found) -> dict[tuple[str, str], PinSet]:

@@ -83,7 +83,7 @@ class PinGate:
         """Take what is listed for clients of a profile, before anybody is shown it."""
         if self.mode == "allow":
             return
-        if not self._book.is_loaded:
+        if not self._book.is_loaded(self._config.name):
             self._book.load_soon(self._config.name)  # it calls `renew`
             return
         is_first = profile not in self._listed and len(self._listed) < MAX_LISTED
@@ -130,7 +130,7 @@ class PinGate:
         cached = self._cache.get(id(lists))
         if cached is not None and cached[0] is lists:
             return cached[1:]
-        if not self._book.is_loaded:
+        if not self._book.is_loaded(self._config.name):
             nothing = replace(lists, tools=[], prompts=[], resources=[], templates=[], instructions="")
             return (nothing, lists) if self._needs_book else (lists, nothing)
         known = self._book.find(self._config.name, self._server)
