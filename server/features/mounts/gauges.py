@@ -21,6 +21,12 @@ def mount_rows(list_mounts: Callable[[], Sequence[Mount]]) -> list[MetricRow]:
             lambda: [((mount.name,), mount.running) for mount in list_mounts()],
             "mount",
         ),
+        gauge(
+            "toolgate_mount_held",
+            "Items that a mounted server lists and that are not served, since they are not approved.",
+            lambda: [((mount.name,), mount.count_withheld()) for mount in list_mounts()],
+            "mount",
+        ),
         counter(
             "toolgate_mount_failures",
             "Mounted servers that could not be opened, or whose session broke.",

@@ -1,9 +1,16 @@
 """Mounts of a server that lists what a file says."""
 
+import contextlib
 import json
+import os
+import pty
+import select
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+
+from tests.clients.raw_client import COMMAND, PATIENCE
 
 PROGRAM = Path(__file__).with_name("listed_server.py")
 
@@ -25,3 +32,24 @@ class ListedMount:
 
 def tool(name: str, **members: Any) -> dict[str, Any]:
     return {"name": name, "description": f"does {name}", "inputSchema": {"type": "object"}, **members}
+
+
+def ask_at_terminal(folder: Path, words: tuple[str, ...], answer: str) -> str:
+    """Return what a command shows at a terminal to a person who types this answer."""
+    outer, inner = pty.openpty()
+    environment = {"PATH": "/usr/bin:/bin", "HOME": str(folder), "TERM": "dumb"}
+    with subprocess.Popen(
+        [COMMAND, *words], stdin=inner, stdout=inner, stderr=inner, cwd=folder, env=environment, start_new_session=True
+    ) as process:
+        os.close(inner)
+        try:
+            os.write(outer, f"{answer}\n".encode())
+            shown = b""
+            with contextlib.suppress(OSError):  # the end, on Linux
+                while select.select([outer], [], [], PATIENCE)[0] and (data := os.read(outer, 65_536)):
+                    shown += data
+            assert process.wait(PATIENCE) == 0, shown
+        finally:
+            process.kill()
+            os.close(outer)
+    return shown.decode()

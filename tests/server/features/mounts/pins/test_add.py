@@ -1,20 +1,15 @@
 """`toolgate mount add` shows what a server lists, and a person approves it before any server serves it."""
 
-import contextlib
-import os
-import pty
-import select
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.clients.raw_client import COMMAND, PATIENCE, STATELESS, Refusal, Server, eventually
+from tests.clients.raw_client import STATELESS, Refusal, Server, eventually
 from tests.clients.raw_http_client import site, spoken
 from tests.server.features.mounts.mounted import wait_listed, write_config
-from tests.server.features.mounts.pins.listed import PROGRAM, ListedMount, tool
+from tests.server.features.mounts.pins.listed import PROGRAM, ListedMount, ask_at_terminal, tool
 from toolgate.server.cli import main
 
 ALONE = ("--auth", "none")
@@ -77,27 +72,6 @@ def is_held(client: Server) -> bool:
     except Refusal:  # the mount is not known yet
         client.request("tools/list")
         return False
-
-
-def ask_at_terminal(folder: Path, words: tuple[str, ...], answer: str) -> str:
-    """Return what a command shows at a terminal to a person who types this answer."""
-    outer, inner = pty.openpty()
-    environment = {"PATH": "/usr/bin:/bin", "HOME": str(folder), "TERM": "dumb"}
-    with subprocess.Popen(
-        [COMMAND, *words], stdin=inner, stdout=inner, stderr=inner, cwd=folder, env=environment, start_new_session=True
-    ) as process:
-        os.close(inner)
-        try:
-            os.write(outer, f"{answer}\n".encode())
-            shown = b""
-            with contextlib.suppress(OSError):  # the end, on Linux
-                while select.select([outer], [], [], PATIENCE)[0] and (data := os.read(outer, 65_536)):
-                    shown += data
-            assert process.wait(PATIENCE) == 0, shown
-        finally:
-            process.kill()
-            os.close(outer)
-    return shown.decode()
 
 
 def test_a_server_that_fails_is_added_and_its_first_lists_are_the_operators_word(

@@ -87,5 +87,6 @@ def test_what_is_held_and_marked_is_said(tmp_path: Path, capsys: pytest.CaptureF
         assert main.run(("mount", "list", "--json", *places)) == 0
         assert json.loads(capsys.readouterr().out)["held"] == {"far": 2}
         assert b"held: 2" in listening.ask("GET", "/", accept="text/html")[1]
+        assert b'toolgate_mount_held{mount="far"} 2' in listening.ask("GET", "/metrics")[1]
         found = asyncio.run(doctor.mounts(load({"config": options[1], "state": str(listening.state)}, {})))
         assert isinstance(found, CheckNote) and "held: far (2)" in found.finding

@@ -204,3 +204,23 @@ def test_a_mount_that_was_removed_has_first_lists_again(tmp_path: Path, capsys: 
         assert eventually(lambda: title(client) == "new"), listening.log()
         assert listening.log().count("its first lists") == 2
     capsys.readouterr()
+
+
+def test_while_the_state_cannot_be_read_nothing_is_served(start: Start, tmp_path: Path) -> None:
+    mount = ListedMount(tmp_path, "legacy", 'on_change = "hold"')
+    mount.say(tools=[tool("echo")])
+    options = write_config(tmp_path, mount.table)
+    server = start(*options, "--verbose")
+    wait_listed(server)
+    wait_baseline(server)
+    state = server.state / "state.db"
+    assert eventually(state.exists)
+    server.close()
+    whole = state.read_bytes()
+    state.write_bytes(b"no database" * 1_000)
+    again = start(*options)
+    assert not names(again)
+    assert eventually(lambda: "can't be kept in the state yet" in again.log()), again.log()
+    assert again.error("far__echo").startswith(HELD)
+    state.write_bytes(whole)
+    assert eventually(lambda: names(again) == {"far__reload", "far__echo"}), again.log()

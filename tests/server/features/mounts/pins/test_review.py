@@ -9,7 +9,7 @@ import pytest
 from tests.clients.raw_client import Server, eventually
 from tests.clients.raw_http_client import Site, site, spoken
 from tests.server.features.mounts.mounted import wait_listed, write_config
-from tests.server.features.mounts.pins.listed import ListedMount, tool
+from tests.server.features.mounts.pins.listed import ListedMount, ask_at_terminal, tool
 from toolgate.server.cli import main
 
 ALONE = ("--auth", "none")
@@ -109,3 +109,13 @@ def test_bad_words_are_refused(opened: Opened) -> None:
     assert "one of --approve and --refuse" in opened.review("far", "--approve", "--refuse", code=2)
     assert "nothing that is held is called 'eco'" in opened.review("far", "eco", "--approve", code=1)
     assert "NAME is missing" in opened.review(code=2)
+
+
+def test_a_person_at_a_terminal_is_asked_for_each(opened: Opened, tmp_path: Path) -> None:
+    opened.change(tool("echo", title="new"), tool("sum", title="new"), tool("more"))
+    options = ("--config", str(tmp_path / "mounts.toml"), "--state", str(opened.listening.state))
+    shown = ask_at_terminal(tmp_path, ("mount", "review", "far", *options), "y\nwhat\nn\ns")
+    assert shown.count("Approve tool ") == 4, "a word that is none is asked for again"
+    assert "Approved 1 item of far" in shown and "Refused 1 item of far" in shown
+    assert opened.names() == {"far__reload", "far__echo"}
+    assert opened.review("far").startswith("tool sum has changed")

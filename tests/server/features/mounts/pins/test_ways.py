@@ -11,6 +11,7 @@ from tests.clients.raw_http_client import Site, site, spoken
 from tests.server.features.mounts.mounted import wait_listed, write_config
 from tests.server.features.mounts.pins.listed import ListedMount, tool
 from tests.server.features.mounts.pins.ways import BASE, CHANGES
+from toolgate.server.cli import main
 
 ALONE = ("--auth", "none")
 HELD = "HELD: it is not approved as it is now"
@@ -118,7 +119,18 @@ def test_plain_resources_come_and_go(changed: Changed) -> None:
         assert uris >= {"far://data", "far://new-data"} and "ui://far/view" not in uris
 
 
-def test_the_log_and_the_first_page_say_so(changed: Changed) -> None:
+def test_a_refused_call_is_in_the_audit_log(changed: Changed, capsys: pytest.CaptureFixture[str]) -> None:
+    changed.clients[0].error("far__new_tool")
+    words = ("audit", "--decision", "held", "--json", "--state", str(changed.listening.state))
+
+    def read() -> list[Any]:
+        assert main.run(words) == 0
+        return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+    assert eventually(lambda: any(entry["tool"] == "far__new_tool" for entry in read()))
+
+
+def test_the_log_says_so(changed: Changed) -> None:
     said = changed.listening.log()
     assert "mount far: its first lists" in said
     assert "mount far: new or changed, and held until toolgate mount review far: tool 'new_name'" in said
