@@ -37,9 +37,13 @@ Answer = Callable[[Call], Any]
 async def call_tool(server: Server, call: Call) -> dict[str, Any]:
     """Return the tool's result for prepared arguments. An unknown tool is an error of the request; a tool's refusal is
     a result."""
-    if server.views is not None and (withheld := _find_withheld(server, call)) is not None:
+    try:
+        tool, arguments = _read_call(server, call)
+    except InvalidParams:
+        withheld = _find_withheld(server, call)
+        if withheld is None:
+            raise
         return withheld
-    tool, arguments = _read_call(server, call)
     if server.policy.limiter is not None:
         too_many = await server.policy.limiter.admit(call.session.principal, tool.scope)
         if too_many is not None:

@@ -96,7 +96,7 @@ class FirstLists:
         if is_approved and items:
             print(f"Approved {format_count(len(items), 'item')} of {trial.name}")
         elif items:
-            print(f"All of it is held: toolgate mount review {trial.name} approves it")
+            print(f"Nothing is approved yet: toolgate mount review {trial.name} decides")
 
     def _fetch(self) -> tuple[MountTrial, Sequence[ItemDefinition]]:
         """Return how the mount did, and what it lists for clients that can nothing and for those that can all."""

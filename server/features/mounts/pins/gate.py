@@ -50,7 +50,7 @@ class PinGate:
     def __init__(
         self, config: MountConfig, mode: OnChange, book: PinBook, list_all: Callable[[], Mapping[str, MountLists]]
     ) -> None:
-        self.mode = mode
+        self._mode = mode
         self._config = config
         self._book = book
         self._list_all = list_all
@@ -58,10 +58,11 @@ class PinGate:
         self._listed: set[str] = set()  # profiles whose first lists are no news any more
         self._cache: dict[int, tuple[MountLists, MountLists, MountLists]] = {}  # id → the lists, served and withheld
         self._count: int | None = None  # of what is withheld
+        self._taken_at: float | None = None  # when the first lists were taken here
 
     def begin(self) -> None:
         """Take what was listed before the start. A mount that holds nothing costs no look at the state."""
-        if self.mode == "hold" or not self._book.may_know(flags.MOUNT_BASELINE, self._config.name):
+        if self._mode == "hold" or not self._book.may_know(flags.MOUNT_BASELINE, self._config.name):
             self.renew()
         else:
             self._listed.update(self._list_all())
@@ -71,6 +72,10 @@ class PinGate:
     def renew(self) -> None:
         """Look at all lists again, since others may count than before."""
         self._forget()
+        known = self._book.find(self._config.name, self._server)
+        if known is not None and self._taken_at not in (None, known.taken_at):
+            self._taken_at = None  # another process was first: ours are those for another kind of client
+            self._listed.clear()
         seen = set[int]()
         for profile, lists in list(self._list_all().items()):
             if id(lists) in seen:  # those of another person
@@ -81,7 +86,8 @@ class PinGate:
 
     def note(self, profile: str, lists: MountLists) -> None:
         """Take what is listed for clients of a profile, before anybody is shown it."""
-        if self.mode == "allow":
+        self._forget()
+        if self._mode == "allow":
             return
         if not self._book.is_loaded(self._config.name):
             self._book.load_soon(self._config.name)  # it calls `renew`
@@ -95,7 +101,6 @@ class PinGate:
             self._take_baseline(items)
         else:
             self._judge(known, items, is_first=is_first)
-        self._forget()
 
     def select(self, lists: MountLists) -> MountLists:
         """Return what of the lists is served."""
@@ -116,7 +121,7 @@ class PinGate:
     @property
     def _needs_book(self) -> bool:
         """Whether nothing may be served before the pins are known."""
-        return self.mode == "hold" or self._book.may_know(flags.MOUNT_REFUSALS, self._config.name)
+        return self._mode == "hold" or self._book.may_know(flags.MOUNT_REFUSALS, self._config.name)
 
     def _forget(self) -> None:
         self._cache.clear()
@@ -161,10 +166,10 @@ class PinGate:
         if item is None:
             return False
         standing = known.find(item) if known is not None else None
-        return standing == "approved" if self.mode == "hold" else standing != "refused"
+        return standing == "approved" if self._mode == "hold" else standing != "refused"
 
     def _take_baseline(self, items: Sequence[ItemDefinition]) -> None:
-        self._book.take_baseline(self._config.name, self._server, items)
+        self._taken_at = self._book.take_baseline(self._config.name, self._server, items).taken_at
         log.info(
             "mount %s: its first lists (%d items) are taken as your word; toolgate mount review shows what changes",
             self._config.name,
@@ -180,12 +185,12 @@ class PinGate:
             standing = known.find(item)
             if standing is None and takes_more and not known.has(item):
                 more.append(item)
-            elif self._is_chosen(item) and (standing is None or (standing == "held" and self.mode == "warn")):
+            elif self._is_chosen(item) and (standing is None or (standing == "held" and self._mode == "warn")):
                 changed.append(item)
         if more:
             self._book.approve(name, server, more)
             log.info("mount %s: %s: taken as your word, for another kind of client", name, _name_all(more))
-        if changed and self.mode == "warn":
+        if changed and self._mode == "warn":
             self._book.approve(name, server, changed)
             log.warning("mount %s: new or changed since it was approved: %s", name, _name_all(changed))
         elif changed:

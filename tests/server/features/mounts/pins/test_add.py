@@ -62,7 +62,7 @@ def test_a_person_at_a_terminal_is_asked(tmp_path: Path, word: str, is_served: b
             assert "Approved 4 items of far" in shown
             assert wait_listed(client).keys() >= {"far__reload", "far__echo"}
         else:
-            assert "All of it is held: toolgate mount review far approves it" in shown
+            assert "Nothing is approved yet: toolgate mount review far decides" in shown
             assert eventually(lambda: is_held(client)), listening.log()
 
 
