@@ -10,6 +10,7 @@
                                               │
     ProgramWire (a sandbox of its own) · HttpWire · SseWire ──> the mounted server
 
+    pins/        what of it was approved; what is new or changed is held
     config/      the tables of the config file, and imports from other programs' files
     commands/    toolgate mount …
     install/     the packages of npx and uvx commands, installed into the state

@@ -3,7 +3,7 @@
 import asyncio
 import sys
 from collections.abc import Callable, Coroutine, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -23,7 +23,7 @@ from toolgate.server.features.mounts.pins.difference import format_definition, s
 from toolgate.server.features.mounts.pins.gate import digest_server
 from toolgate.server.features.mounts.pins.marks import find_marks
 from toolgate.server.protocol.errors import UsageError
-from toolgate.server.state import flags
+from toolgate.server.state import flags, lock
 from toolgate.server.state.store import Store
 from toolgate.tools.api.errors import ToolError
 
@@ -75,8 +75,13 @@ class FirstLists:
 
     def show(self) -> None:
         """Print what the mount lists, and have it approved: by the person at a terminal, elsewhere at once."""
-        if not self._has_begun:
-            return
+        try:
+            if self._has_begun:
+                self._show()
+        except ToolError as error:  # the mount is added all the same
+            print(f"toolgate: mount add: {error}; toolgate mount review {self._mount.name} decides", file=sys.stderr)
+
+    def _show(self) -> None:
         trial, items = self._fetch()
         if trial.code:
             print(f"{trial.name}: {trial.code}: {show_unseen(trial.error)}")
@@ -130,7 +135,9 @@ class FirstLists:
             async with aclosing(open_store(self._config)) as store:
                 return await work(store)
 
-        return asyncio.run(run())
+        state = self._config.state
+        with lock.hold_shared(state) if state.exists() else nullcontext():
+            return asyncio.run(run())
 
 
 def _describe(item: ItemDefinition) -> str:

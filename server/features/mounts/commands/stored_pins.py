@@ -4,11 +4,12 @@ import asyncio
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, nullcontext
 from typing import TYPE_CHECKING
 
 from toolgate.server.app.builtin_tools import TOOLS
 from toolgate.server.app.features import open_store
+from toolgate.server.cli.commands.store_command import refuse_other_owner
 from toolgate.server.config.load import Config
 from toolgate.server.features.mounts.config.mount_config import MountConfig
 from toolgate.server.features.mounts.pins import rows
@@ -16,7 +17,8 @@ from toolgate.server.features.mounts.pins.difference import show_unseen
 from toolgate.server.features.mounts.pins.gate import digest_server
 from toolgate.server.features.mounts.pins.marks import find_marks, is_distinct
 from toolgate.server.features.mounts.pins.rows import StoredPin
-from toolgate.server.state import flags
+from toolgate.server.protocol.errors import UsageError
+from toolgate.server.state import flags, lock
 from toolgate.tools.api.errors import ToolError
 
 if TYPE_CHECKING:
@@ -59,8 +61,10 @@ def forget_pins(config: Config, name: str) -> None:
                 await store.transact(write, alone="mounts")
 
     try:
-        asyncio.run(forget())
-    except ToolError as error:
+        refuse_other_owner(config)
+        with lock.hold_shared(config.state) if config.state.exists() else nullcontext():
+            asyncio.run(forget())
+    except (ToolError, UsageError) as error:
         print(f"toolgate: mount remove: what was approved of {name} stays: {error}", file=sys.stderr)
 
 
