@@ -43,14 +43,14 @@ def define(kind: Kind, name: str, value: Any) -> ItemDefinition | None:
 
 
 def define_item(kind: Kind, named: str, item: dict[str, Any]) -> ItemDefinition | None:
-    """Return the form of an item in a list, or None for one that has no name, and is not served."""
+    """Return the form of an item in a list, or None for one that can't be served."""
     name = item.get(named)
     return define(kind, name, item) if isinstance(name, str) else None
 
 
 def has_pin(kind: Kind, name: object) -> bool:
-    """Return whether an item of this name is held to its pin."""
-    return kind != "resource" or (isinstance(name, str) and name.startswith(VIEW))
+    """Return whether an item of this name is held to its pin. One without a name is served in no case."""
+    return isinstance(name, str) and (kind != "resource" or name.startswith(VIEW))
 
 
 def list_definitions(lists: MountLists) -> Iterator[ItemDefinition]:
