@@ -37,6 +37,9 @@ class StatePart:
         """Return the workspaces that are elsewhere, by principal. Raises StateError."""
         return {}
 
+    async def end_person(self, store: Store, principal: str) -> None:
+        """Remove what the feature keeps of a person whose account is removed. Raises StateError."""
+
     async def list_backup_notes(self, store: Store) -> list[str]:
         """Return lines on the workspaces that a backup of this machine does not have. Raises StateError."""
         return []

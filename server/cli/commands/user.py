@@ -2,10 +2,12 @@
 
 import sys
 
+from toolgate.server.app.features import list_state_parts
 from toolgate.server.auth.grants import Grants
 from toolgate.server.auth.login.accounts import Accounts, normalize_name
 from toolgate.server.auth.login.passwords import MAX_PASSWORD
-from toolgate.server.base.principal import derive_subject
+from toolgate.server.auth.tokens.access_tokens import OWN_ISSUER
+from toolgate.server.base.principal import Principal, derive_subject
 from toolgate.server.base.text import escape_unprintable
 from toolgate.server.cli.commands.store_command import CommandError, with_store
 from toolgate.server.cli.terminal.hidden_input import prompt_hidden
@@ -52,7 +54,10 @@ async def remove(store: Store, _config: Config, *, name: str) -> None:
     """Remove an account, with its sign-ins and grants."""
     _require_database(store, name)
     person = await Accounts(store).remove(name)
-    ended = await Grants(store, {}).revoke_all(subject=derive_subject(person.issuer, person.subject))
+    subject = derive_subject(person.issuer, person.subject)
+    ended = await Grants(store, {}).revoke_all(subject=subject)
+    for part in list_state_parts():
+        await part.end_person(store, Principal(OWN_ISSUER, subject, "").name)
     print(f"{person.name} is removed and signed out everywhere; {format_count(ended, 'grant')} ended")
     print("Running servers end its sessions, tasks and callbacks within 15 seconds.", file=sys.stderr)
 

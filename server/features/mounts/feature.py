@@ -108,7 +108,12 @@ class MountsFeature:
     def _create_page_part(self, host: AppHost) -> "PagePart":
         from toolgate.server.features.mounts.kept_secrets.page_part import SecretsPart  # start-up: HTTP alone has pages
 
-        return SecretsPart(SecretStore(host.store(), host.keys()), self._list_configs)
+        return SecretsPart(SecretStore(host.store(), host.keys()), self._list_configs, self._note_secrets)
+
+    async def _note_secrets(self, principal: str) -> None:
+        """A person has set or removed a secret of their own: conversations with another one end."""
+        for served in self._list_served():
+            served.mount.end_outdated(principal)
 
     async def _follow(self, host: AppHost) -> None:
         mounts, control, publisher = self._mounts, self._control, self._publisher
@@ -191,10 +196,10 @@ class MountsFeature:
             self._publisher.publish_soon()
 
     async def _end_principal(self, host: AppHost, principal: str) -> None:
-        await SecretStore(host.store(), host.keys()).remove_all(principal)
         for served in self._list_served():
             served.forwarder.parked.end(principal)
             served.mount.end_principal(principal)
+        await SecretStore(host.store(), host.keys()).remove_all(principal)
 
     def _list_events(self, _: Registry) -> Sequence[Part]:
         return self._events.types if self._list_served() else ()

@@ -63,6 +63,7 @@ class MountSet:
         served = self._served.get(name)
         if served is not None:
             log.info("mount %s is restarted", name)
+            served.forwarder.parked.end(None)  # what they wait for is over
             await served.mount.restart()
 
     async def read_record(self, name: str) -> MountRecord | None:

@@ -9,7 +9,12 @@ from pathlib import Path
 from toolgate.server.app.host import AppHost
 from toolgate.server.features.mounts.config.mount_config import MountConfig
 from toolgate.server.features.mounts.install.installation import find_argv
-from toolgate.server.features.mounts.kept_secrets.resolver import ResolvedMount, SecretResolver, find_secret_names
+from toolgate.server.features.mounts.kept_secrets.resolver import (
+    ResolvedMount,
+    SecretResolver,
+    find_secret_names,
+    list_hidden,
+)
 from toolgate.server.features.mounts.mount.mount import Opener
 from toolgate.server.features.mounts.mount.pool import SessionKey
 from toolgate.server.features.mounts.mount.profile import extend_path
@@ -81,7 +86,7 @@ class ProgramOpener:
             return await self._start(mount.config, key.principal or f"mount-{mount.config.name}")
 
         capabilities = extend_path(key.profile.capabilities, self._own_id)
-        return await open_program(mount.config, start, capabilities, on_notice)
+        return await open_program(mount.config, start, capabilities, on_notice, list_hidden(mount))
 
     async def close(self) -> None:
         """The conversations end their programs themselves."""

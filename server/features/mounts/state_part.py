@@ -10,12 +10,18 @@ from toolgate.server.features.mounts.control import FOLDER, read_status
 from toolgate.server.features.mounts.install.installation import FOLDER as INSTALLED
 from toolgate.server.features.mounts.install.installation import MAX_RECORD, RECORD, InstalledProgram
 from toolgate.server.features.mounts.mount.lists import read_kept
+from toolgate.server.state.store import Store
 from toolgate.tools.api.text.json_text import decode_json
 from toolgate.tools.workspace.files.state_file import read_regular
 
 
 class MountsState(StatePart):
     """The state of a server with mounts. All but what is installed is written again by itself."""
+
+    async def end_person(self, store: Store, principal: str) -> None:
+        from toolgate.server.features.mounts.kept_secrets import rows  # start-up: it loads the tables
+
+        await store.transact(partial(rows.remove_secrets, principal=principal), alone="secrets")
 
     def find_damage(self, state: Path) -> Iterator[StateDamage]:
         for file in list_folder(state / FOLDER):

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import msgspec
 
@@ -11,12 +11,12 @@ from toolgate.server.app.host import AppHost
 from toolgate.server.base.principal import LOCAL_NAME
 from toolgate.server.config.load import Config
 from toolgate.server.features.mounts.config.mount_config import MountConfig
-from toolgate.server.features.mounts.kept_secrets.resolver import ResolvedMount
+from toolgate.server.features.mounts.kept_secrets.resolver import ResolvedMount, list_hidden
 from toolgate.server.features.mounts.mount.lists import MountLists, fetch_lists
 from toolgate.server.features.mounts.mount.pool import SessionKey
 from toolgate.server.features.mounts.mount.profile import NOTHING, ClientProfile
 from toolgate.server.features.mounts.openers import create_opener, create_resolver
-from toolgate.server.features.mounts.upstream.errors import MountError, UpstreamRefusedError
+from toolgate.server.features.mounts.upstream.errors import MountError, UpstreamRefusedError, hide_secrets
 
 PATIENCE = 60.0  # seconds for one mount
 
@@ -48,18 +48,22 @@ async def _try_mount(host: AppHost, mount: MountConfig, profile: ClientProfile) 
     opener, began = create_opener(host, mount), time.monotonic()
     principal = "" if host.config.is_remote else LOCAL_NAME
     resolver = create_resolver(host, mount)
+    hidden: Collection[str] = ()
     try:
         async with asyncio.timeout(PATIENCE):
             resolved = resolver.fill_in(await resolver.find(principal)) if resolver else ResolvedMount(mount)
+            hidden = list_hidden(resolved)
             session = await opener.open(SessionKey(principal, profile), resolved, lambda _method, _params: None)
             try:
                 lists = await fetch_lists(session)
             finally:
                 await session.close()
     except MountError as error:
-        return MountTrial(mount.name, time.monotonic() - began, code=error.code, error=error.sentence)
+        said = hide_secrets(error.sentence, hidden)
+        return MountTrial(mount.name, time.monotonic() - began, code=error.code, error=said)
     except UpstreamRefusedError as error:
-        return MountTrial(mount.name, time.monotonic() - began, code="LIST_FAILED", error=str(error))
+        said = hide_secrets(str(error), hidden)
+        return MountTrial(mount.name, time.monotonic() - began, code="LIST_FAILED", error=said)
     except TimeoutError:
         said = f"no lists within {PATIENCE:g} s"
         return MountTrial(mount.name, time.monotonic() - began, code="INITIALIZE_TIMEOUT", error=said)

@@ -2,7 +2,7 @@
 shown again."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from pathlib import Path
 
 import msgspec
@@ -33,19 +33,28 @@ class ShownSecret(msgspec.Struct, frozen=True):
 
 
 class SecretsPart:
-    """The secrets of one server's mounts, which `list_mounts()` returns."""
+    """The secrets of one server's mounts, which `list_mounts()` returns. `on_change(principal)` is awaited after a
+    person has changed theirs."""
 
     name = "secrets"
     title = "Secrets of mounted servers"
     template = Path(__file__).parents[1] / "pages" / "secrets.html"
 
-    def __init__(self, secrets: SecretStore, list_mounts: Callable[[], Iterable[MountConfig]]) -> None:
+    def __init__(
+        self,
+        secrets: SecretStore,
+        list_mounts: Callable[[], Collection[MountConfig]],
+        on_change: Callable[[str], Awaitable[None]],
+    ) -> None:
         self._secrets = secrets
+        self._on_change = on_change
         self._list_mounts = list_mounts
         self._watching: defaultdict[str, list[Callable[[], None]]] = defaultdict(list)
         self.actions = {"keep-secret": self._set, "remove-secret": self._remove}
 
     async def read(self, principal: str) -> PartRows:
+        if not self._list_mounts():
+            return PartRows([], is_work=False)
         users = self._find_users()
         own = {each.name: each.set_at for each in await self._secrets.list(principal)}
         if not users and not own:
@@ -89,15 +98,16 @@ class SecretsPart:
         except SecretError as error:
             text = str(error)
             return ActionResult(f"{text[:1].upper()}{text[1:]}.", 400)
-        self._notify(principal)
+        await self._announce(principal)
         return ActionResult(f"{name} is kept for you alone, and used from the next call on.")
 
     async def _remove(self, principal: str, name: str, _fields: Mapping[str, str]) -> ActionResult:
         if not await self._secrets.remove(principal, name):
             return ActionResult(ALREADY_REMOVED, 404)
-        self._notify(principal)
+        await self._announce(principal)
         return ActionResult(REMOVED)
 
-    def _notify(self, principal: str) -> None:
+    async def _announce(self, principal: str) -> None:
+        await self._on_change(principal)
         for notify in list(self._watching.get(principal, ())):
             notify()

@@ -100,7 +100,7 @@ def _create_missing(found: FoundSecrets) -> MountError:
 def list_hidden(mount: ResolvedMount) -> Collection[str]:
     """Return what must not be repeated of a mount's configuration."""
     config = mount.config
-    return [*config.env.values(), *list_secrets(config.url, config.headers), *mount.values]
+    return [*config.env.values(), *config.args, *list_secrets(config.url, config.headers), *mount.values]
 
 
 def find_secret_names(config: MountConfig) -> frozenset[str]:

@@ -118,6 +118,17 @@ class ListStore:
         return {**self._personal, **self._by_profile}
 
     @property
+    def shared(self) -> list[MountLists]:
+        """The lists that are nobody's alone, the latest last."""
+        return list(self._by_profile.values())
+
+    @property
+    def personal(self) -> list[MountLists]:
+        """The lists of single persons that are not those of all, each once, the latest last."""
+        shared = set(map(id, self._by_profile.values()))
+        return [lists for lists in self.distinct if id(lists) not in shared]
+
+    @property
     def distinct(self) -> list[MountLists]:
         """The lists, those of single persons first and the latest last; equal ones, as most people have, once."""
         latest_first = reversed([*self.all.values()])

@@ -16,6 +16,7 @@ from toolgate.server.features.mounts.kept_secrets.resolver import (
     SecretResolver,
     list_hidden,
 )
+from toolgate.server.features.mounts.mount.backoff import RestartDelay
 from toolgate.server.features.mounts.mount.lists import ListStore, MountLists, fetch_lists
 from toolgate.server.features.mounts.mount.mount_standing import MountRecord, MountStanding, MountState, RunningMount
 from toolgate.server.features.mounts.mount.pace import LONG, SHORT, ChangePace
@@ -32,7 +33,8 @@ from toolgate.server.features.mounts.upstream.session import UpstreamSession
 
 MAX_REFRESHES = 32  # at once
 MAX_FRESH = 256  # kinds of clients
-FOR_ANOTHER = 60.0  # seconds to wait for somebody who is shown what all are shown
+MAX_OWNERS = 10_000  # of secrets that lists were fetched with
+OVER = -math.inf  # when lists hold that have to be fetched again
 MAX_ASKERS = 8  # who are known to ask for the same lists: one of them will do
 CHANGES = frozenset(
     (
@@ -106,6 +108,7 @@ class Mount:
         self._opener = opener
         self._on_change = on_change
         self._pool = SessionPool(self._open)
+        self._with: dict[str, FoundSecrets] = {}  # the secrets that lists were fetched with, by owner
         self._fresh: dict[ClientProfile, float] = {}  # whose lists were fetched since the start → until when they hold
         self._pace = ChangePace()
         self._changed: dict[ClientProfile, float] = {}  # whose lists have to be fetched again, and after which seconds
@@ -139,6 +142,14 @@ class Mount:
     def is_personal(self, principal: str) -> bool:
         """Return whether a principal has lists of its own, as of the last `note_secrets`."""
         return self._secrets is not None and self._secrets.is_personal(principal)
+
+    def list_shared(self) -> list[MountLists]:
+        """Return what all clients of each profile are shown who have no secret of their own."""
+        return [self._gate.select(lists) for lists in self._store.shared]
+
+    def list_personal(self) -> list[MountLists]:
+        """Return what single persons are shown who have secrets of their own, where it differs."""
+        return [self._gate.select(lists) for lists in self._store.personal]
 
     def list_all(self) -> list[MountLists]:
         """Return what clients of each profile are shown, the latest last."""
@@ -177,8 +188,8 @@ class Mount:
         """Fetch the lists for those who see the same, once for all that ask, and again until that succeeds."""
         profile = self.find_audience(key)
         running = self._refreshes.get(profile)
-        if running is None and len(self._refreshes) >= MAX_REFRESHES:  # the mount is away: others wait for it already
-            return next(iter(self._refreshes.values()))
+        if running is None and not profile.principal and self._count_shared() >= MAX_REFRESHES:
+            return next(each for name, each in self._refreshes.items() if not name.principal)  # the mount is away
         askers = self._askers.setdefault(profile, [])
         if askers[-1:] != [key]:  # whoever can open it: another may not be able to
             askers[:] = [*(each for each in askers if each != key), key][-MAX_ASKERS:]
@@ -188,6 +199,9 @@ class Mount:
             running = self._refreshes[profile] = asyncio.get_running_loop().create_task(work)
             running.add_done_callback(lambda task: None if task.cancelled() else task.exception() and None)
         return running
+
+    def _count_shared(self) -> int:
+        return sum(not profile.principal for profile in self._refreshes)
 
     async def get_session(self, key: SessionKey) -> UpstreamSession:
         """Return an open conversation. Raises MountError."""
@@ -210,6 +224,11 @@ class Mount:
         self._pool.end(lambda key: key.principal == principal)
         if self._secrets is not None:
             self._secrets.forget(principal)
+
+    def end_outdated(self, principal: str) -> None:
+        """End the conversations of a principal whose secrets are others now, as soon as their calls have ended."""
+        if self._secrets is not None:
+            self._pool.outdate(principal)
 
     def end_session(self, session: str) -> None:
         """End the conversations that belong to a session of ours alone."""
@@ -254,10 +273,20 @@ class Mount:
         found = await self._secrets.find(principal)
         if before is not None and before != found:
             self.standing.forgive(principal)
-            for profile in [each for each in self._fresh if each.principal == principal]:
-                del self._fresh[profile]
             self._asked.set()
+        self._note_secrets(principal if found.is_personal else "", found)
         return found
+
+    def _note_secrets(self, owner: str, found: FoundSecrets) -> None:
+        """Have lists fetched again that were fetched with other secrets."""
+        if self._with.setdefault(owner, found) == found:
+            return
+        if len(self._with) >= MAX_OWNERS:
+            self._with.clear()
+        self._with[owner] = found
+        for profile in self._fresh:
+            if profile.principal == owner:
+                self._fresh[profile] = OVER
 
     def _resolve(self, found: FoundSecrets | None) -> ResolvedMount:
         """Return the mount with its secrets. Raises MountError."""
@@ -280,23 +309,24 @@ class Mount:
             session = await self._opener.open(key, mount, note)
         except MountError as error:
             fault = UpstreamFault(error.code, hide_secrets(error.sentence, hidden))
-            is_theirs = found is not None and found.is_personal and error.code.startswith("SECRET_")
+            is_theirs = found is not None and found.is_personal
             self.standing.note_failure(key.principal, fault, is_theirs=is_theirs)
             raise fault.create_error() from None
         session.hidden = hidden
-        session.owner = key.principal if found is not None and found.is_personal else ""
+        session.owner = _find_owner(key, found)
         self.standing.note_open(key.principal)
         opened = time.monotonic()
         session.peer.on_failure = lambda fault: self._note_end(key, session, fault, opened)
         session.follow_lists()
-        if self.find_audience(key) not in self._fresh:
+        if self._fresh.get(self.find_audience(key), OVER) == OVER:
             self.refresh(key)
         return session
 
     def _note_end(self, key: SessionKey, session: UpstreamSession, fault: UpstreamFault, opened: float) -> None:
         if not session.peer.has_expired:
             told = UpstreamFault(fault.code, hide_secrets(fault.sentence, session.hidden))
-            self.standing.note_end(key.principal, told, time.monotonic() - opened)
+            is_theirs = bool(session.owner)
+            self.standing.note_end(key.principal, told, time.monotonic() - opened, is_theirs=is_theirs)
 
     def _note_fresh(self, profile: ClientProfile, lists: MountLists) -> None:
         if len(self._fresh) >= MAX_FRESH:
@@ -305,9 +335,12 @@ class Mount:
         self._fresh[profile] = time.monotonic() + seconds
 
     async def _fetch(self, key: SessionKey, owner: str) -> MountLists | None:
-        """Return the lists, or None where they are not those of this owner. Raises MountError."""
+        """Return the lists, or None where they would not be those of this owner. Raises MountError."""
+        found = await self._find_secrets(key.principal)
+        if _find_owner(key, found) != owner:
+            return None
         session = await self.get_session(key)
-        if session.owner != owner:
+        if session.owner != owner:  # other secrets hold since
             return None
         try:
             return await fetch_lists(session)
@@ -318,41 +351,49 @@ class Mount:
     async def _refresh(self, profile: ClientProfile, after: float) -> None:
         if after:
             await asyncio.sleep(after)
-        await self._fetch_and_keep(profile)
-        while profile in self._changed:  # they have changed meanwhile
+        is_fetched = await self._fetch_and_keep(profile)
+        while is_fetched and profile in self._changed:  # they have changed meanwhile
             await asyncio.sleep(self._changed[profile])
-            await self._fetch_and_keep(profile)
+            is_fetched = await self._fetch_and_keep(profile)
         self._refreshes.pop(profile, None)
         self._askers.pop(profile, None)
 
-    async def _fetch_and_keep(self, profile: ClientProfile) -> None:
-        """Take the lists, as soon as they can be fetched for one of those who ask."""
+    async def _fetch_and_keep(self, profile: ClientProfile) -> bool:
+        """Take the lists, as soon as they can be fetched for one of those who ask. What one person alone is shown is
+        tried once: whoever asks again has it tried again. Return whether there are new lists."""
+        delay = RestartDelay()
         while True:
             self._changed.pop(profile, None)
             key = self._askers[profile][-1]
             try:
                 lists = await self._fetch(key, profile.principal)
-                if lists is not None:
-                    break
-                left = FOR_ANOTHER
-                self._pass_on(profile, key)
             except MountError as error:
                 if error.code == "LIST_FAILED":  # others were noted as they came
-                    self.standing.note_failure(key.principal, error.fault)
-                left = self.standing.seconds_left(key.principal)
-            await self._wait_for_another(profile, key, left)
+                    self.standing.note_failure(key.principal, error.fault, is_theirs=bool(profile.principal))
+                if profile.principal:
+                    return False
+                delay.note_failure()
+                left = max(self.standing.seconds_left(key.principal), delay.seconds_left)
+                await self._wait_for_another(profile, key, left)
+                continue
+            if lists is not None:
+                await self._keep(profile, key, lists)
+                return True
+            askers = self._askers[profile]
+            if key in askers:
+                askers.remove(key)
+            if not askers:
+                return False
+
+    async def _keep(self, profile: ClientProfile, key: SessionKey, lists: MountLists) -> None:
+        """Show the lists from now on."""
         self.standing.note_success(key.principal)
         self._note_fresh(profile, lists)
         if self._store.put(profile, lists):
             self._gate.note(profile.key.decode(), self._store.all[profile.key.decode()])
             self._on_change()  # before anybody may be shown them
-            await asyncio.to_thread(self._store.save)
-
-    def _pass_on(self, profile: ClientProfile, key: SessionKey) -> None:
-        """Leave a fetch to the others who ask, if there are any."""
-        askers = self._askers[profile]
-        if len(askers) > 1 and key in askers:
-            askers.remove(key)
+            if not profile.principal:
+                await asyncio.to_thread(self._store.save)
 
     async def _wait_for_another(self, profile: ClientProfile, key: SessionKey, seconds: float) -> None:
         """Wait so long, or until somebody else asks for the same lists."""
@@ -361,3 +402,8 @@ class Mount:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(max(seconds, SHORT)):
                     await self._asked.wait()
+
+
+def _find_owner(key: SessionKey, found: FoundSecrets | None) -> str:
+    """Return whose secrets a conversation has, or "" for those that all share."""
+    return key.principal if found is not None and found.is_personal else ""

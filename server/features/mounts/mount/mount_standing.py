@@ -93,15 +93,15 @@ class MountStanding:
             self._tell(principal, None)
 
     def note_failure(self, principal: str, fault: UpstreamFault, *, is_theirs: bool = False) -> None:
-        """It can't be opened for a principal: the next try waits. `is_theirs`: for what they lack, so that it says
-        nothing of the mount."""
+        """It can't be opened for a principal: the next try waits. `is_theirs`: with secrets
+        of their own, so that it says nothing of the mount, and what the server says is theirs alone."""
         self._delay_of(principal).note_failure()
         self._note(principal, fault, is_theirs=is_theirs)
 
-    def note_end(self, principal: str, fault: UpstreamFault, lived: float) -> None:
-        """A conversation of a principal has broken after `lived` seconds."""
+    def note_end(self, principal: str, fault: UpstreamFault, lived: float, *, is_theirs: bool = False) -> None:
+        """A conversation of a principal has broken after `lived` seconds. `is_theirs` as in `note_failure`."""
         self._delay_of(principal).note_end(lived)
-        self._note(principal, fault)
+        self._note(principal, fault, is_theirs=is_theirs)
 
     def forgive(self, principal: str | None = None) -> None:
         """Have the next try wait no more, of one principal or of all."""

@@ -89,6 +89,12 @@ class SessionPool:
                 raise MountError("CONNECT_FAILED", "its conversations were ended while one began") from None
             raise
 
+    def outdate(self, principal: str) -> None:
+        """Give a principal's conversations no other call, and end them once theirs have ended."""
+        for key in [key for key in self._held if key.principal == principal]:
+            self._outdated.append((key, self._held.pop(key)))
+        self._end_outdated()
+
     def end(self, is_over: Callable[[SessionKey], bool]) -> None:
         """End the conversations whose keys are over."""
         for key in [key for key in self._held if is_over(key)]:

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -45,10 +45,13 @@ class ServedMount(msgspec.Struct, frozen=True):
     maker: PartMaker
     per: str
 
-    def list_originals(self, kind: str) -> dict[str, None]:
-        """Return the names of all tools or prompts that some client is shown, each once."""
-        lists = self.mount.list_all()
+    def list_originals(self, kind: str, lists: Sequence[MountLists]) -> dict[str, None]:
+        """Return the names of all tools or prompts of these lists, each once."""
         return {name: None for each in lists for listed, name in self.maker.list_names(each) if listed == kind}
+
+    def list_uris(self, lists: Sequence[MountLists]) -> list[str]:
+        """Return the URIs and templates of these lists."""
+        return [uri for each in lists for uri in self.maker.list_uris(each)]
 
 
 class MountViews:
@@ -62,19 +65,23 @@ class MountViews:
         self._asked: WeakKeyDictionary[Mount, set[ClientProfile]] = WeakKeyDictionary()
         self._names: Names = {}
         self._contested: Contested = {}
+        self._contested_for_some: Contested = {}  # with what single persons' lists have
         self._withheld = WithheldParts()
-        self._views: WeakKeyDictionary[Registry, dict[ClientProfile, Registry]] = WeakKeyDictionary()
+        self._views: WeakKeyDictionary[Registry, dict[Hashable, Registry]] = WeakKeyDictionary()
 
     def list_parts(self, registry: Registry) -> list[Part]:
         """Return all parts that some client is shown, beside those of the registry. The names follow from these."""
         self._names = self._choose_names(registry)
-        self._contested = self._find_contested(registry)
+        self._contested = self._find_contested(registry, Mount.list_shared)
+        self._contested_for_some = self._find_contested(registry, Mount.list_all)
         self._withheld = WithheldParts(self._list_withheld())
         found: dict[tuple[str, str], Part] = {(part.kind, identify(part)): part for part in registry.parts}
         taken = set(found)
         for served in self._list_mounts():
-            for lists in reversed(served.mount.list_all()):
-                for part in self._create_parts(served, lists):
+            shared = [(lists, True) for lists in reversed(served.mount.list_shared())]
+            personal = [(lists, False) for lists in reversed(served.mount.list_personal())]
+            for lists, is_shared in (*shared, *personal):
+                for part in self._create_parts(served, lists, is_shared=is_shared):
                     found.setdefault((part.kind, identify(part)), part)
         return [part for key, part in found.items() if key not in taken]
 
@@ -113,9 +120,8 @@ class MountViews:
     def view(self, session: Session, registry: Registry) -> Registry:
         self.sessions.note(session, time.monotonic())
         views = self._views.setdefault(registry, {})
-        is_personal = any(served.mount.is_personal(session.principal) for served in self._list_mounts())
-        profile = create_profile(session.capabilities)
-        who = profile.of(session.principal) if is_personal else profile
+        own = [served.mount.name for served in self._list_mounts() if served.mount.is_personal(session.principal)]
+        who = create_profile(session.capabilities), session.principal if own else "", *own
         found = views.get(who)
         if found is None:
             if len(views) >= MAX_VIEWS:
@@ -131,7 +137,8 @@ class MountViews:
         for served in self._list_mounts():
             lists = served.mount.find_lists(find_key(served.per, session))
             if lists is not None and lists.skills:
-                rewriter = UriRewriter(served.mount.name, self._contested)
+                is_personal = served.mount.is_personal(session.principal)
+                rewriter = UriRewriter(served.mount.name, self._contested_for_some if is_personal else self._contested)
                 for entry in served.maker.list_skills(lists, rewriter):
                     found.setdefault(entry["uri"], entry)
         return list(found.values())
@@ -165,20 +172,33 @@ class MountViews:
                 yield part
         for served in self._list_mounts():
             lists = served.mount.find_lists(find_key(served.per, session))
-            for part in self._create_parts(served, lists) if lists is not None else ():
+            is_shared = not served.mount.is_personal(session.principal)
+            for part in self._create_parts(served, lists, is_shared=is_shared) if lists is not None else ():
                 if (part.kind, identify(part)) not in shown:
                     shown.add((part.kind, identify(part)))
                     yield part
 
     def _choose_names(self, registry: Registry) -> Names:
+        """Return the names of all parts. What single persons' lists have changes no name that all are shown."""
         names: dict[tuple[str, str, str], str] = {}
-        for kind, taken in (("tools", registry.tools), ("prompts", registry.prompts)):
-            wanted = [
-                MountNames(served.mount.name, served.mount.config.prefix, list(served.list_originals(kind)))
-                for served in self._list_mounts()
-            ]
-            for (mount, original), shown in choose_names(wanted, taken).items():
-                names[mount, kind, original] = shown
+        for kind, ours in (("tools", registry.tools), ("prompts", registry.prompts)):
+            taken = set(ours)
+            for list_some in (Mount.list_shared, Mount.list_all):
+                wanted = [
+                    MountNames(
+                        served.mount.name,
+                        served.mount.config.prefix,
+                        [
+                            original
+                            for original in served.list_originals(kind, list_some(served.mount))
+                            if (served.mount.name, kind, original) not in names
+                        ],
+                    )
+                    for served in self._list_mounts()
+                ]
+                for (mount, original), shown in choose_names(wanted, taken).items():
+                    names[mount, kind, original] = shown
+                taken |= set(names.values())
         return names
 
     def _list_withheld(self) -> Iterator[tuple[str, Part]]:
@@ -196,18 +216,16 @@ class MountViews:
             return known
         return choose_names([MountNames(mount.name, mount.config.prefix, [original])])[mount.name, original]
 
-    def _find_contested(self, registry: Registry) -> Contested:
-        """Return the URIs that can't be served bare. Ours stay as they are, those that our templates match, too."""
-        claims = {
-            served.mount.name: [uri for lists in served.mount.list_all() for uri in served.maker.list_uris(lists)]
-            for served in self._list_mounts()
-        }
+    def _find_contested(self, registry: Registry, list_some: Callable[[Mount], Sequence[MountLists]]) -> Contested:
+        """Return the URIs of these lists that can't be served bare. Ours stay as they are, those that our templates
+        match, too."""
+        claims = {served.mount.name: served.list_uris(list_some(served.mount)) for served in self._list_mounts()}
         ours = {uri for uris in claims.values() for uri in uris if registry.resource(uri) is not None}
         return find_contested({**claims, "": [*registry.resources, *registry.templates, *ours]})
 
-    def _create_parts(self, served: ServedMount, lists: MountLists) -> Iterator[Part]:
+    def _create_parts(self, served: ServedMount, lists: MountLists, *, is_shared: bool) -> Iterator[Part]:
         name = served.mount.name
-        rewriter = UriRewriter(name, self._contested)
+        rewriter = UriRewriter(name, self._contested if is_shared else self._contested_for_some)
         return served.maker.create_parts(lists, lambda kind, original: self._names[name, kind, original], rewriter)
 
 

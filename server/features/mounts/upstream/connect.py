@@ -1,6 +1,6 @@
 """Open a conversation with a mounted server, over what its mount names."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any
 
 from toolgate.server.features.mounts.config.mount_config import MountConfig
@@ -21,23 +21,32 @@ StartProgram = Callable[[], Awaitable[ProgramStream]]
 
 
 async def open_program(
-    mount: MountConfig, start: StartProgram, capabilities: Mapping[str, Any], on_notice: OnNotice
+    mount: MountConfig,
+    start: StartProgram,
+    capabilities: Mapping[str, Any],
+    on_notice: OnNotice,
+    hidden: Collection[str],
 ) -> UpstreamSession:
-    """Start the mount's command with `start`, and return the conversation with it. Raises MountError."""
+    """Start the mount's command with `start`, and return the conversation with it. What is `hidden` is not repeated of
+    its words. Raises MountError."""
     try:
-        return await _talk_to_program(mount, start, capabilities, on_notice, mount.protocol)
+        return await _talk_to_program(start, capabilities, on_notice, mount.protocol, hidden)
     except MountError as error:
         if mount.protocol != "auto" or error.code != "STDIO_EXITED_BEFORE_INITIALIZE":
             raise
         # some end at the first request that they don't know
-        return await _talk_to_program(mount, start, capabilities, on_notice, "legacy")
+        return await _talk_to_program(start, capabilities, on_notice, "legacy", hidden)
 
 
 async def _talk_to_program(
-    mount: MountConfig, start: StartProgram, capabilities: Mapping[str, Any], on_notice: OnNotice, protocol: Any
+    start: StartProgram,
+    capabilities: Mapping[str, Any],
+    on_notice: OnNotice,
+    protocol: Any,
+    hidden: Collection[str],
 ) -> UpstreamSession:
     peer = UpstreamPeer(on_notice)
-    wire = peer.wire = ProgramWire(await start(), peer, [*mount.env.values(), *mount.args])
+    wire = peer.wire = ProgramWire(await start(), peer, hidden)
     try:
         return await shake_hands(peer, protocol, capabilities, OPEN_TIMEOUT)
     except MountError as error:
@@ -66,10 +75,10 @@ async def open_url(
                 raise
             fault = error.fault
         try:
-            return await _talk_over_sse(mount, capabilities, on_notice)
+            return await _talk_over_sse(mount, client, capabilities, on_notice)
         except MountError:
             raise fault.create_error() from None
-    return await _talk_over_sse(mount, capabilities, on_notice)
+    return await _talk_over_sse(mount, client, capabilities, on_notice)
 
 
 async def _talk_over_http(
@@ -87,9 +96,11 @@ async def _talk_over_http(
     return session
 
 
-async def _talk_over_sse(mount: MountConfig, capabilities: Mapping[str, Any], on_notice: OnNotice) -> UpstreamSession:
+async def _talk_over_sse(
+    mount: MountConfig, client: HttpClient, capabilities: Mapping[str, Any], on_notice: OnNotice
+) -> UpstreamSession:
     peer = UpstreamPeer(on_notice)
-    peer.wire = wire = SseWire(mount.url, mount.headers, peer)
+    peer.wire = wire = SseWire(mount.url, client, peer)
     try:
         await wire.open()
         return await shake_hands(peer, "legacy", capabilities, OPEN_TIMEOUT)

@@ -87,11 +87,16 @@ class HttpClient:
         self._port = parts.port or PORTS[parts.scheme]
         self._target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         self._secrets = [*list_secrets(url, headers), *secrets]
+        self._given = (headers, secrets)
         self._headers = {"Host": parts.netloc.rpartition("@")[2], "User-Agent": "toolgate", **headers}
         self._tls = _load_tls_context() if parts.scheme == "https" else None
         self._idle: list[tuple[UpstreamConnection, float]] = []  # and since when, the last ones last
         self._requests = asyncio.Semaphore(MAX_CONNECTIONS)
         self._streams = asyncio.Semaphore(MAX_STREAMS)
+
+    def at(self, url: str) -> "HttpClient":
+        """Return what sends the same headers to another URL."""
+        return HttpClient(url, *self._given)
 
     @contextlib.asynccontextmanager
     async def open(

@@ -17,11 +17,10 @@ OPEN_WITHIN = 10.0  # seconds for the event that names where to post
 class SseWire:
     """One stream and where its messages are posted."""
 
-    def __init__(self, url: str, headers: Mapping[str, str], peer: UpstreamPeer) -> None:
+    def __init__(self, url: str, client: HttpClient, peer: UpstreamPeer) -> None:
         self._url = url
-        self._given = headers
         self._peer = peer
-        self._client = HttpClient(url, headers)
+        self._client = client.at(url)
         self._sender: HttpClient | None = None
         self._opened = asyncio.Event()
         self._reading = asyncio.get_running_loop().create_task(self._read())
@@ -66,7 +65,7 @@ class SseWire:
                     raise MountError("NOT_MCP", f"it answered with status {response.status} and {told}")
                 async for event in read_events(response.body, MAX_MESSAGE):
                     if event.name == "endpoint" and self._sender is None:
-                        self._sender = HttpClient(self._find_endpoint(event.data), self._given)
+                        self._sender = self._client.at(self._find_endpoint(event.data))
                         self._opened.set()
                     elif event.name == "message" and event.data:
                         self._peer.receive(event.data.encode())

@@ -58,6 +58,8 @@ def test_an_account_needs_no_sign_in_to_have_one(run: Runs) -> None:
     assert run("user", "add", "ada", value="correct horse battery\n")[0] == 0
     assert run("secret", "set", "KEY", "--for", "ada", value="x")[:2] == (0, "KEY is set for ada\n")
     assert run("secret", "remove", "KEY", "--for", "ada")[0] == 0
+    assert run("secret", "set", "KEY", "--for", "ada", value="x")[0] == 0
+    assert run("user", "remove", "ada")[0] == 0 and run("secret", "list")[1] == ""
     code, _, told = run("secret", "set", "KEY", "--for", "bob", value="x")
     assert code == 1 and "there is no person 'bob'" in told
 

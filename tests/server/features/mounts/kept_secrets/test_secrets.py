@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from tests.clients.raw_client import Server, eventually
 from tests.clients.raw_http_client import site, spoken
 from tests.server.auth.minted_tokens import Signed
 from tests.server.features.mounts.mounted import (
+    PROGRAM,
     FarSite,
     call_through,
     command_mount,
@@ -222,3 +224,59 @@ def test_mount_test_has_the_teams_secret(tmp_path: Path) -> None:
     set_secret(state, "KEY", KEY)
     done = forked_command.run(words, "", cwd=tmp_path, env=env)
     assert done.returncode == 0 and "tools" in done.stdout, done
+
+
+def test_part_of_a_variable_that_is_a_secret_is_hidden(start: Start, tmp_path: Path) -> None:
+    table = f"""[mounts.far]
+command = "sh"
+args = ["-c", 'echo "the key is ${{DSN#*:}}" >&2; exec {sys.executable} {PROGRAM} legacy']
+env = {{ DSN = "user:${{secret:KEY}}" }}
+"""
+    server = start(*write_config(tmp_path, table))
+    set_secret(server.state, "KEY", KEY)
+    wait_listed(server)
+    words = [COMMAND, "mount", "logs", "far", "--state", str(server.state), "--config", str(tmp_path / "mounts.toml")]
+    env = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
+    assert eventually(lambda: "the key is …" in forked_command.run(words, "", cwd=tmp_path, env=env).stdout)
+    assert KEY not in server.error("far__exit") and find_files_with(server.state, KEY) == []
+
+
+def test_many_who_lack_a_secret_keep_nobody_else_out(far: FarSite, tmp_path: Path) -> None:
+    options = ("--auth", "oauth", *write_config(tmp_path, header_mount(far, 'secrets = "own"')))
+    with site(tmp_path / "server", *options) as listening:
+        people = People(Signed(listening))
+        for number in range(40):
+            assert list_far(people, f"nobody-{number}") == set()
+        set_secret(listening.state, "KEY", "the-secret-of-ada", principal("ada"))
+        people.wait_listed("ada")
+        assert read_own(people, "ada") == "the-secret-of-ada"
+
+
+def tool_mount(far: FarSite) -> str:
+    return url_mount(far.url, "far", 'headers = { X-Far-Tool = "${secret:TOOL}" }', 'on_change = "allow"')
+
+
+def test_another_secret_of_the_team_shows_what_it_lists(tmp_path: Path) -> None:
+    with far_site(tmp_path, "legacy") as far:
+        options = ("--auth", "oauth", *write_config(tmp_path, tool_mount(far)))
+        with site(tmp_path / "server", *options) as listening:
+            people = People(Signed(listening))
+            set_secret(listening.state, "TOOL", "first")
+            for who in ("ada", "bob"):
+                assert eventually(lambda who=who: "far__first" in list_far(people, who))
+            set_secret(listening.state, "TOOL", "second")
+            for who in ("ada", "bob"):
+                assert eventually(lambda who=who: "far__second" in list_far(people, who))
+                assert "far__first" not in list_far(people, who)
+
+
+def test_what_one_person_is_shown_renames_nothing_of_all(tmp_path: Path) -> None:
+    with far_site(tmp_path, "legacy") as far:
+        options = ("--auth", "oauth", *write_config(tmp_path, tool_mount(far)))
+        with site(tmp_path / "server", *options) as listening:
+            people = People(Signed(listening))
+            set_secret(listening.state, "TOOL", "team_tool")
+            assert eventually(lambda: "far__team_tool" in list_far(people, "bob"))
+            set_secret(listening.state, "TOOL", "team.tool", principal("ada"))
+            assert eventually(lambda: any(name.startswith("far__team_tool_") for name in list_far(people, "ada")))
+            assert "far__team_tool" in list_far(people, "bob")
