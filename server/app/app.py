@@ -4,16 +4,18 @@ import asyncio
 import contextlib
 import logging
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from toolgate.server.app import build
-from toolgate.server.app.features import build_host, check_options
+from toolgate.server.app.features import build_feature, build_host, check_options, list_unused_tables
+from toolgate.server.app.first_table import wait_for_table
 from toolgate.server.app.slot import Slot
 from toolgate.server.base import progress, run_loop
 from toolgate.server.base.asyncio_tasks import DelayedTasks
 from toolgate.server.base.principal import LOCAL_NAME
+from toolgate.server.config.feature_rows import FeatureRow
 from toolgate.server.config.load import CLASSIC_FILE, Config
 from toolgate.server.protocol.messages import Notification
 from toolgate.server.protocol.session import Session
@@ -121,6 +123,21 @@ class App:
             await self._ends.enter_async_context(feature.run(host))
         for each in host.jobs:
             start(each.work, each.after)
+        if unused := list_unused_tables(self.config):
+            start(partial(self._turn_on, unused), WATCH_AFTER)
+
+    async def _turn_on(self, unused: Sequence[FeatureRow]) -> None:
+        """Turn a feature on when the config file gets its first table."""
+        row = await wait_for_table(self.config.config_path, unused)
+        before = len(self.host.jobs)
+        feature = build_feature(row, self.host)
+        self.features.append(feature)
+        await feature.connect(self.host)
+        await self._ends.enter_async_context(feature.run(self.host))
+        for each in self.host.jobs[before:]:
+            self._jobs.start(each.work, each.after)
+        if rest := [each for each in unused if each is not row]:
+            self._jobs.start(partial(self._turn_on, rest), 0.0)
 
     async def close(self) -> None:
         """End all that was started: background work first, then every process, then the state."""

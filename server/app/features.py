@@ -36,10 +36,14 @@ def build_host(config: Config, *, upgrades: bool = True, within: float | None = 
     reads the state makes these as the server does. `upgrades` and `within` are as in `AppHost`.
     """
     host = AppHost(config, upgrades=upgrades, within=within)
-    features: list[Feature] = [resolve_name(f"{ROOM}.{row.feature}")() for row in list_rows(config) if row.feature]
-    for feature in features:
-        feature.build(host)
-    return host, features
+    return host, [build_feature(row, host) for row in list_rows(config) if row.feature]
+
+
+def build_feature(row: FeatureRow, host: AppHost) -> Feature:
+    """Return the feature of a row, built."""
+    feature: Feature = resolve_name(f"{ROOM}.{row.feature}")()
+    feature.build(host)
+    return feature
 
 
 def open_store(config: Config, *, upgrades: bool = True) -> Store:
@@ -64,6 +68,11 @@ def list_rows(config: Config) -> list[FeatureRow]:
     """Return the rows of the features that the options turn on, in their order."""
     rows = [row for row in FEATURES if config.is_remote or not row.is_http_only]
     return [row for row in rows if _is_on(row, config)]
+
+
+def list_unused_tables(config: Config) -> list[FeatureRow]:
+    """Return the rows of the features that the config file has no table for, and that one would turn on."""
+    return [row for row in FEATURES if row.table and row.feature and not _is_on(row, config)]
 
 
 def _is_on(row: FeatureRow, config: Config) -> bool:

@@ -27,7 +27,7 @@ from toolgate.server.features.mounts.mount_set import MountSet
 from toolgate.server.features.mounts.openers import create_opener, create_resolver, make_id
 from toolgate.server.features.mounts.parts.client_sessions import LEFT_AFTER, LOOK
 from toolgate.server.features.mounts.parts.create import PartMaker
-from toolgate.server.features.mounts.parts.views import MountViews, ServedMount
+from toolgate.server.features.mounts.parts.views import MountViews, ServedMount, find_key
 from toolgate.server.features.mounts.pins.book import PinBook
 from toolgate.server.features.mounts.pins.gate import PinGate
 from toolgate.server.features.mounts.publisher import StatusPublisher
@@ -79,7 +79,7 @@ class MountsFeature:
         self._mounts = MountSet(
             lambda config: self._create_mount(host, config),
             self._close_mount,
-            lambda: self._refresh(host),
+            lambda: self._serve_others(host),
             lambda configs: self._load_pins(host, configs),
         )
         await self._mounts.apply(read_own_mounts(host.config))
@@ -206,6 +206,14 @@ class MountsFeature:
 
     def _list_served(self) -> list[ServedMount]:
         return self._mounts.list_all() if self._mounts is not None else []
+
+    def _serve_others(self, host: AppHost) -> None:
+        """Serve other mounts. Clients that are there hear of new ones: their lists are fetched now."""
+        self._refresh(host)
+        for session in list(host.server().notifications.sessions) if self._serves else ():
+            for served in self._list_served():
+                if not served.mount.store.all:
+                    served.mount.refresh(find_key(served.per, session))
 
     def _refresh(self, host: AppHost) -> None:
         self._publish_soon()

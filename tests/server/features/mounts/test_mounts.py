@@ -441,6 +441,22 @@ def test_a_change_of_the_file_is_live_and_touches_no_other_mount(
     assert names() == {"kept", "new"}
 
 
+def test_the_first_mount_of_all_is_served_without_a_restart(start: Start, tmp_path: Path) -> None:
+    server = start(*write_config(tmp_path, 'name = "mine"'), capabilities=CAPABILITIES, answer=answer)
+    assert not [tool for tool in server.request("tools/list")["tools"] if "__" in tool["name"]]
+    write_config(tmp_path, "name = mine")  # no TOML
+    assert eventually(lambda: "it is not followed" in server.log())
+    write_config(tmp_path, command_mount("legacy"))
+    server.wait(lambda said: said.get("method") == "notifications/tools/list_changed")
+    wait_listed(server)
+    pid = int(server.text("far__pid"))
+    write_config(tmp_path, command_mount("modern", "new"))
+    wait_listed(server, "new")
+    assert eventually(lambda: not Path(f"/proc/{pid}").exists())
+    assert server.close() == 0
+    assert not children(server.process.pid)
+
+
 def test_a_mount_that_comes_up_later_is_announced(mounted: Callable[..., Server], tmp_path: Path) -> None:
     script = tmp_path / "later.py"
     server = mounted(f'[mounts.later]\ncommand = "{sys.executable}"\nargs = ["{script}", "legacy"]\n')
