@@ -127,7 +127,7 @@ class HttpClient:
         """Return a connection that is open and idle, or a new one. Raises MountError."""
         while self._idle:
             connection, since = self._idle.pop()
-            if await connection.wake() and since + IDLE > asyncio.get_running_loop().time():
+            if since + IDLE > asyncio.get_running_loop().time() and connection.is_quiet():
                 return connection
             connection.close()
         from toolgate.server.features.mounts.upstream.http_connection import open_connection  # as below
@@ -141,7 +141,6 @@ class HttpClient:
             connection.close()
             return
         now = asyncio.get_running_loop().time()
-        connection.rest()
         self._idle.append((connection, now))
         if len(self._idle) > MAX_IDLE or self._idle[0][1] + IDLE < now:
             self._idle.pop(0)[0].close()

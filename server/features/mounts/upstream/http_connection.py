@@ -1,6 +1,7 @@
-"""Send requests on one HTTP/1.1 connection, one after another: h11 over the streams of asyncio (RFC 9112)."""
+"""Send requests on one HTTP/1.1 connection, one after another, with h11 (RFC 9112)."""
 
 import asyncio
+import select
 import ssl
 from collections.abc import AsyncGenerator
 
@@ -11,6 +12,7 @@ from toolgate.server.features.mounts.upstream.errors import MountError
 CONNECT_TIMEOUT = 10.0  # seconds
 WRITE_TIMEOUT = 30.0
 MAX_HEAD = 100 * 1024  # bytes of the head of a response
+MAX_RECEIVED = 64 * 1024  # bytes that wait to be read
 CHUNK = 16 * 1024
 YIELD_AFTER = 64  # events
 BROKEN = "the connection broke before the answer came"
@@ -18,48 +20,79 @@ BROKEN = "the connection broke before the answer came"
 
 async def open_connection(host: str, port: int, tls: ssl.SSLContext | None) -> "UpstreamConnection":
     """Return a connection. Raises MountError: CONNECT_FAILED."""
+    loop = asyncio.get_running_loop()
     try:
         async with asyncio.timeout(CONNECT_TIMEOUT):
-            reader, writer = await asyncio.open_connection(host, port, ssl=tls)
+            _, connection = await loop.create_connection(UpstreamConnection, host, port, ssl=tls)
     except TimeoutError:
         raise MountError("CONNECT_FAILED", "no connection to it: no answer in time") from None
     except (OSError, UnicodeError) as error:  # UnicodeError: of a host that is no name
         from toolgate.tools.reading.web.vetted_client import describe_error  # it loads more than is needed to connect
 
         raise MountError("CONNECT_FAILED", f"no connection to it: {describe_error(error)}") from None
-    return UpstreamConnection(reader, writer)
+    return connection
 
 
-class UpstreamConnection:
+class UpstreamConnection(asyncio.Protocol):
     """One connection. Whoever has taken it makes one request, and reads its response to the end."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader = reader
-        self._writer = writer
+    def __init__(self) -> None:
         self._state = h11.Connection(h11.CLIENT, max_incomplete_event_size=MAX_HEAD)
-        self._watch: asyncio.Task[bytes] | None = None  # while it is idle: what comes then answers nothing
+        self._received = bytearray()
+        self._is_paused = False  # whether more is waiting at the socket
+        self._is_over = False  # whether nothing comes any more
+        self._error: Exception | None = None
+        self._news: asyncio.Future[None] | None = None  # done when something has come, or nothing does any more
+        self._writable = asyncio.Event()
+        self._writable.set()
         self._events = 0
+
+    # -- what the loop calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)  # of a socket
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self._received += data
+        if len(self._received) > MAX_RECEIVED and not self._is_paused:
+            self._is_paused = True
+            self._transport.pause_reading()
+        self._tell()
+
+    def eof_received(self) -> None:
+        self._is_over = True
+        self._tell()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._is_over = True
+        self._error = exc
+        self._writable.set()
+        self._tell()
+
+    def pause_writing(self) -> None:
+        self._writable.clear()
+
+    def resume_writing(self) -> None:
+        self._writable.set()
+
+    # -- what others do with it
 
     @property
     def is_idle(self) -> bool:
         """Whether another request can be made: the last response has ended, and nothing came after it."""
         state = self._state
-        if state.our_state is not h11.IDLE or state.their_state is not h11.IDLE or self._reader.at_eof():
+        if state.our_state is not h11.IDLE or state.their_state is not h11.IDLE:
             return False
-        return not state.trailing_data[0]
+        return not (self._is_over or self._received or state.trailing_data[0])
 
-    def rest(self) -> None:
-        """Begin to be idle."""
-        self._watch = asyncio.get_running_loop().create_task(self._reader.read(1))
-
-    async def wake(self) -> bool:
-        """End being idle. Return whether it can be used: nothing has come, and it was not closed."""
-        watch, self._watch = self._watch, None
-        if watch is None or watch.done():
+    def is_quiet(self) -> bool:
+        """Return whether it is idle still: nothing waits at its socket that the loop has not read, such as its end."""
+        if not self.is_idle:
             return False
-        watch.cancel()
-        await asyncio.wait([watch])
-        return watch.cancelled() and self.is_idle
+        watch = select.poll()
+        watch.register(self._transport.get_extra_info("socket").fileno(), select.POLLIN)
+        return not watch.poll(0)
 
     async def request(self, method: str, target: str, headers: list[tuple[str, str]], body: bytes) -> h11.Response:
         """Send a request, and return the head of its response. Raises MountError."""
@@ -68,10 +101,10 @@ class UpstreamConnection:
         except (h11.LocalProtocolError, UnicodeEncodeError):
             raise MountError("CONNECT_FAILED", "its headers have characters that HTTP does not allow") from None
         try:
-            self._writer.write(data)
-            if self._writer.transport.get_write_buffer_size():
+            self._transport.write(data)
+            if not self._writable.is_set():
                 async with asyncio.timeout(WRITE_TIMEOUT):
-                    await self._writer.drain()
+                    await self._writable.wait()
         except OSError:
             raise MountError("CONNECTION_LOST", BROKEN) from None
         while True:
@@ -92,9 +125,7 @@ class UpstreamConnection:
 
     def close(self) -> None:
         """Close it at once: what waits to be sent is of no use any more."""
-        if self._watch is not None:
-            self._watch.cancel()
-        self._writer.transport.abort()
+        self._transport.abort()
 
     def _encode(self, method: str, target: str, headers: list[tuple[str, str]], body: bytes) -> bytes:
         send = self._state.send
@@ -105,10 +136,28 @@ class UpstreamConnection:
     async def _next_event(self) -> object:
         try:
             while (event := self._state.next_event()) is h11.NEED_DATA:
-                self._state.receive_data(await self._reader.read(CHUNK))
+                self._state.receive_data(await self._read())
             self._events += 1
             if self._events % YIELD_AFTER == 0:  # a server of tiny chunks must not keep other tasks from running
                 await asyncio.sleep(0)
         except (h11.RemoteProtocolError, OSError):
             raise MountError("CONNECTION_LOST", BROKEN) from None
         return event
+
+    async def _read(self) -> bytes:
+        """Return what has come, and b"" at the end. Raises OSError."""
+        while not self._received and not self._is_over:
+            self._news = asyncio.get_running_loop().create_future()
+            await self._news
+        if not self._received and self._error is not None:
+            raise ConnectionResetError from self._error
+        data = bytes(self._received[:CHUNK])
+        del self._received[:CHUNK]
+        if self._is_paused and not self._received:
+            self._is_paused = False
+            self._transport.resume_reading()
+        return data
+
+    def _tell(self) -> None:
+        if self._news is not None and not self._news.done():
+            self._news.set_result(None)
