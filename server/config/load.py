@@ -261,15 +261,15 @@ def load(flags: Mapping[str, Any], environment: Mapping[str, str] | None = None)
 
 
 def _choose_stdio(values: dict[str, Any], flags: Mapping[str, Any]) -> None:
-    """Remove what selects HTTP from the values; where a flag does, remove --stdio.
+    """Remove the options of HTTP from the values; where a flag selects HTTP, remove --stdio.
 
     Raises UsageError if both are flags.
     """
     of_http = [row.name for row in HTTP_TRANSPORTS if row.name in flags]
     if of_http and "stdio" in flags:
         raise UsageError(f"--stdio and --{of_http[0]} exclude each other: a server serves stdio or HTTP")
-    for name in ("stdio",) if of_http else [row.name for row in HTTP_TRANSPORTS]:
-        values.pop(name, None)
+    for key in ("stdio",) if of_http else [option.key for option in OPTIONS if option.is_http_only]:
+        values.pop(key, None)
 
 
 def default_config_path(environment: Mapping[str, str]) -> Path:

@@ -37,10 +37,11 @@ def test_an_address_to_listen_on_may_have_the_brackets_of_a_url(host: str) -> No
 
 def test_stdio_undoes_what_a_file_or_a_variable_says_and_no_flag(tmp_path: Path) -> None:
     file = tmp_path / "config.toml"
-    file.write_text("http = true\n")
+    file.write_text('http = true\nport = 1\nname = "mine"\n')
     named = {"config": str(file)}
     assert load.load(named, {}).is_remote and load.load({}, {"TOOLGATE_SSE": "1"}).is_remote
     local = load.load({**named, "stdio": "true"}, {"TOOLGATE_SSE": "1"})
+    assert (local.port, local.name) == (8080, "mine")
     assert not local.is_remote and local.grace == load.load({}, {}).grace
     assert not load.load(named, {"TOOLGATE_STDIO": "1"}).is_remote
     assert load.load({"http": "true"}, {"TOOLGATE_STDIO": "1"}).is_remote
