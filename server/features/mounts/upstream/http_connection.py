@@ -4,6 +4,7 @@ import asyncio
 import select
 import ssl
 from collections.abc import AsyncGenerator
+from typing import cast
 
 import h11
 
@@ -50,8 +51,7 @@ class UpstreamConnection(asyncio.Protocol):
     # -- what the loop calls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)  # of a socket
-        self._transport = transport
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's is no subclass
 
     def data_received(self, data: bytes) -> None:
         self._received += data
