@@ -149,8 +149,6 @@ class Config:
         flags = self.to_flags()
         if self.tables:
             flags += ["--config", str(self.config_path)]
-        elif self.is_remote:  # what the file says is a server's for all, and none of it the client's own
-            flags += ["--config", os.devnull]
         return [*flags, "--stdio"] if self.is_remote else flags
 
     def to_server(self) -> tuple[list[str], dict[str, str]]:

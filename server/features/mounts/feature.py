@@ -212,7 +212,7 @@ class MountsFeature:
         self._refresh(host)
         for session in list(host.server().notifications.sessions) if self._serves else ():
             for served in self._list_served():
-                if not served.mount.store.all:
+                if not served.mount.list_all():
                     served.mount.refresh(find_key(served.per, session))
 
     def _refresh(self, host: AppHost) -> None:

@@ -139,5 +139,5 @@ COMMANDS = FeatureCommands(
         ),
     ),
     groups={"mount": "other MCP servers behind this one", "secret": "the secrets that mounts name"},
-    overview={"mount": "serve other MCP servers behind this one", "secret": "keep the keys of mounted servers"},
+    overview={"mount, secret": "other MCP servers behind this one, and their keys"},
 )

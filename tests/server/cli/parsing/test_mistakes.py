@@ -19,7 +19,7 @@ TABLE: dict[str, tuple[str, ...]] = {  # the words → what the message says
     "tools --plugin x": ("--plugin ", "did you mean --plugins?"),
     "--hlep": ("did you mean --help?",),
     "-x": ("unknown option -x", "usage: toolgate"),
-    "--http --stdio": ("unknown option --stdio; see toolgate --help",),
+    "--http --stdio": ("--stdio and --http exclude each other: a server serves stdio or HTTP",),
     "install --al": ("unknown option --al; see toolgate install --help",),
     "demo --fast": ("unknown option --fast; see toolgate demo --help",),
     "install cursor --dry-rnu": ("did you mean --dry-run?", "see toolgate install --help"),
