@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from toolgate.tools.api.concurrency.rate_limiter import ByteRateLimiter
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.egress.connect import CHUNK, Streams, open_connection
+from toolgate.tools.egress.host_rules import HostRules
 from toolgate.tools.egress.shared_limits import SharedProxyLimits
 from toolgate.tools.reading.web.address_policy import AddressPolicy
 from toolgate.tools.reading.web.dns import Resolver
@@ -39,6 +40,7 @@ PORTS = {25: "port 25 is for mail between servers: sandboxes may not use it, to 
 USAGE = "send the proxy http://host/path, or CONNECT host:port"
 RULE = "with --sandbox-network public, commands reach public addresses only"
 GONE = (errno.EBADF, errno.EINVAL, errno.ENOTSOCK)  # the listener is closed
+MAX_TOLD = 50  # refusals of one program that the log names: a hostile one asks for any number of hosts
 MAX_READ = 2**20  # bytes; more than a StreamReader holds, so that a read empties it
 PROXIES = ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
 HERE = "localhost,127.0.0.1,::1"  # reached directly inside the sandbox
@@ -62,6 +64,15 @@ class SandboxProxy:
         self._lookups = asyncio.Semaphore(LOOKUPS)
         self._tasks: set[asyncio.Task[None]] = set()
         self._accepting: asyncio.Task[None] | None = None
+        self._rules: HostRules | None = None
+        self._on_refusal: Callable[[str], None] = _ignore
+        self._refused: set[str] = set()  # what `on_refusal` was told
+
+    def restrict(self, rules: HostRules, on_refusal: Callable[[str], None]) -> None:
+        """Let connections reach the hosts of `rules` alone. `on_refusal` gets the sentence of each refusal, once."""
+        self._rules = rules
+        self._allowed = rules.extend_policy(self._allowed)
+        self._on_refusal = on_refusal
 
     @property
     def connections(self) -> int:
@@ -143,7 +154,7 @@ class SandboxProxy:
             reader, writer = await self._connect(request)
         except ToolError as error:
             is_rule = isinstance(error, AddressRefusedError)
-            await connection.refuse(403 if is_rule else 502, f"{error} ({RULE})" if is_rule else str(error))
+            await connection.refuse(403 if is_rule else 502, self._note_refusal(str(error)) if is_rule else str(error))
             return
         server_reader = RateLimitedReader(reader, writer, self._rate, lambda: _extend_idle(idle))
         try:
@@ -154,9 +165,21 @@ class SandboxProxy:
         finally:
             writer.transport.abort()
 
+    def _note_refusal(self, text: str) -> str:
+        """Return what the client is told."""
+        if self._rules is None:
+            return f"{text} ({RULE})"
+        if text not in self._refused and len(self._refused) < MAX_TOLD:
+            self._refused.add(text)
+            logger.warning("a program of %s is %s", self._rules.table, text)
+            self._on_refusal(text)
+        return text
+
     async def _connect(self, request: "ProxyRequest") -> Streams:
         if request.port in PORTS:
             raise AddressRefusedError(PORTS[request.port])
+        if self._rules is not None:
+            self._rules.check_host(request.host)
         reader, writer = await open_connection(request.host, request.port, self._allowed, self._addresses)
         writer.transport.set_write_buffer_limits(0)
         return reader, writer
@@ -230,6 +253,10 @@ async def _close_gracefully(reader: RateLimitedReader, writer: asyncio.StreamWri
         async with asyncio.timeout(PARTING):
             while await reader.read(CHUNK):
                 pass
+
+
+def _ignore(_text: str) -> None:
+    """Tell nobody."""
 
 
 def _extend_idle(idle: asyncio.Timeout) -> None:

@@ -25,8 +25,8 @@ USER = "user"
 
 class SandboxView(msgspec.Struct, frozen=True):
     """What commands see. `root` is the workspace, `spool` their output; `hidden_paths` are covered, `readable_paths`
-    added, and so are `shown_paths`, which may be in hidden ones. `uid` is the user inside. `network`: whether the
-    machine's network is shared.
+    and `writable_paths` added, and so are `shown_paths`, which may be in hidden ones. `uid` is the user inside.
+    `network`: whether the machine's network is shared.
     `writable`: what commands may write besides /tmp and /dev/shm; None means the workspace and `cwd_folder`."""
 
     root: Path
@@ -41,11 +41,12 @@ class SandboxView(msgspec.Struct, frozen=True):
     user_namespace: bool
     writable: Sequence[Path] | None = None
     shown_paths: Sequence[Path] = ()
+    writable_paths: Sequence[Path] = ()
 
 
 def bwrap_arguments(view: SandboxView, files: Mapping[str, int]) -> list[str]:
     """Return the arguments for bwrap. `files`: path inside → descriptor of its content."""
-    seen = [*map(Path, SYSTEM), *view.readable_paths, view.root]
+    seen = [*map(Path, SYSTEM), *view.readable_paths, *view.writable_paths, view.root]
     hidden = [path for path in view.hidden_paths if any(path.is_relative_to(tree) for tree in seen) and path.exists()]
     bind, writable = ("--bind", [view.cwd_folder]) if view.writable is None else ("--ro-bind", view.writable)
     return [
@@ -59,6 +60,7 @@ def bwrap_arguments(view: SandboxView, files: Mapping[str, int]) -> list[str]:
         *_tmpfs_arguments("/tmp", view.tmp),  # noqa: S108  # the sandbox's own
         *("--dir", "/run", "--dir", "/home", "--dir", "/var", "--symlink", "../tmp", "/var/tmp"),  # noqa: S108
         *(word for path in view.readable_paths for word in _bind_arguments("--ro-bind", path)),
+        *(word for path in view.writable_paths for word in _bind_arguments("--bind", path)),
         *_bind_arguments(bind, view.root),
         *(word for path in _parents_of_hidden(hidden, view.root) for word in (bind, str(path), str(path))),
         *(word for path in hidden for word in _hide_arguments(path)),

@@ -13,12 +13,14 @@ from weakref import WeakSet
 from msgspec.structs import replace
 
 from toolgate.tools.cgroups import Group
+from toolgate.tools.egress.host_rules import HostRules
 from toolgate.tools.egress.sandbox_proxy import SandboxProxy
 from toolgate.tools.sandbox.levels import Sandbox
 from toolgate.tools.sandbox.process import SandboxProcess, isolates_programs, kill_user
+from toolgate.tools.sandbox.program_paths import check_paths
 from toolgate.tools.sandbox.read_only_filter import build_read_only
 from toolgate.tools.sandbox.users import assign_user, runs_process
-from toolgate.tools.workspace.commands.environment import resource_limits
+from toolgate.tools.workspace.commands.environment import ProgramPlace, resource_limits
 from toolgate.tools.workspace.limits import Limits
 from toolgate.tools.workspace.output.spool import CWD_FOLDER, remove_cwd_files
 from toolgate.tools.workspace.processes import landlock
@@ -172,21 +174,40 @@ class SandboxedEnvironment:
     def isolates_programs(self) -> bool:
         return isolates_programs(self.level)
 
-    async def prepare_program(self, shown_paths: Sequence[Path]) -> CommandRunner:
+    def program_variables(self, given: Mapping[str, str], place: ProgramPlace) -> Mapping[str, str]:
+        return self.variables(given) if place.access is None else self._make_program_process(place).variables(given)
+
+    async def prepare_program(self, place: ProgramPlace) -> CommandRunner:
         """At `uid` the principal's commands run as the same user, and the end of their sandbox kills that."""
-        assert self._process is not None
+        if place.access is not None:
+            check_paths(place.access, self._sandbox.hidden_paths)
         if self.level == "uid":
             await self.runner.wait_ended()
-        runner = self._make_own_runner(self._process.for_program(shown_paths))
+        hosts = None if place.access is None else place.access.hosts
+        rules = None if hosts is None or place.access is None else HostRules.parse(hosts, place.access.table)
+        runner = self._make_own_runner(self._make_program_process(place), rules, place.on_refusal)
         self._program_runners.add(runner)
         return runner
 
-    def _make_own_runner(self, handle: SandboxProcess) -> CommandRunner:
-        """Return the runner of one command in a sandbox of its own, which ends with the command."""
+    def _make_program_process(self, place: ProgramPlace) -> SandboxProcess:
+        assert self._process is not None
+        return self._process.for_program(place.shown_paths, place.access)
+
+    def _make_own_runner(
+        self,
+        handle: SandboxProcess,
+        rules: HostRules | None = None,
+        on_refusal: Callable[[str], None] = lambda _text: None,
+    ) -> CommandRunner:
+        """Return the runner of one command in a sandbox of its own, which ends with the command. It reaches the hosts
+        of `rules` alone, if there are any."""
         proxies: list[SandboxProxy] = []
 
         def open_proxy(listener: socket.socket) -> None:
-            proxies.append(self._make_proxy(listener))
+            proxy = self._make_proxy(listener)
+            if rules is not None:
+                proxy.restrict(rules, on_refusal)
+            proxies.append(proxy)
 
         def close_proxy() -> None:
             while proxies:

@@ -16,7 +16,9 @@ from msgspec.structs import replace
 
 from toolgate.tools.api.context.services import PYTHON
 from toolgate.tools.egress.sandbox_proxy import PROXIES, SandboxProxy
+from toolgate.tools.sandbox import syscalls
 from toolgate.tools.sandbox.bwrap_args import SYSTEM, SandboxView, bwrap_arguments, generate_files
+from toolgate.tools.workspace.workspace import ProgramAccess
 
 ENTER = Path(__file__).with_name("enter.py")
 KILL_USER = Path(__file__).with_name("kill_user.py")
@@ -63,9 +65,22 @@ class SandboxProcess(msgspec.Struct, frozen=True):
         """Return a sandbox with the same view, in which nothing outside it can be written but what is `writable`."""
         return replace(self, view=replace(self.view, writable=writable))
 
-    def for_program(self, shown_paths: Sequence[Path]) -> "SandboxProcess":
-        """Return a sandbox beside this one for one program, which sees `shown_paths` too."""
-        return replace(self, view=replace(self.view, shown_paths=shown_paths), is_program=True)
+    def for_program(self, shown_paths: Sequence[Path], access: ProgramAccess | None = None) -> "SandboxProcess":
+        """Return a sandbox beside this one for one program, which sees `shown_paths` too, and to which `access`
+        applies."""
+        view = replace(self.view, shown_paths=shown_paths)
+        if access is None:
+            return replace(self, view=view, is_program=True)
+        view = replace(
+            view,
+            readable_paths=[*view.readable_paths, *access.readable_paths],
+            writable_paths=access.writable_paths,
+        )
+        if access.hosts is None:
+            return replace(self, view=view, is_program=True)
+        filter = syscalls.program(offline=True) if self.bwrap is None else self.filter
+        has_proxy = self.bwrap is not None and bool(access.hosts)
+        return replace(self, view=replace(view, network=False), filter=filter, has_proxy=has_proxy, is_program=True)
 
     @property
     def is_alone(self) -> bool:

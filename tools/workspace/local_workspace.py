@@ -27,7 +27,7 @@ from toolgate.tools.workspace.output.run_record import OutputReader, Run, TaskEn
 from toolgate.tools.workspace.output.spool import CWD_FOLDER
 from toolgate.tools.workspace.output.text import Excerpt, make_excerpt
 from toolgate.tools.workspace.processes.process import LATE_INSIDE, CommandStartError, Launch
-from toolgate.tools.workspace.workspace import GRACE, Conclusion, NewOutput, output_path
+from toolgate.tools.workspace.workspace import GRACE, Conclusion, NewOutput, ProgramAccess, output_path
 
 if TYPE_CHECKING:
     from toolgate.tools.workspace.commands.local_program import LocalProgram
@@ -356,7 +356,13 @@ class LocalWorkspace:
         return await self._programs.run(argv, given, limit, timeout, changes_files=changes_files)
 
     async def open_program(
-        self, argv: Sequence[str], *, env: Mapping[str, str], cwd: Path | None = None, shows: Sequence[Path] = ()
+        self,
+        argv: Sequence[str],
+        *,
+        env: Mapping[str, str],
+        cwd: Path | None = None,
+        shows: Sequence[Path] = (),
+        access: ProgramAccess | None = None,
     ) -> "LocalProgram":
         await self._runs.open()
         self._refuse_at_end()
@@ -364,7 +370,7 @@ class LocalWorkspace:
         from toolgate.tools.workspace.commands.program_streams import ProgramStreams  # start-up: for mounts
 
         streams = ProgramStreams(self._environment, self.limits, self.root, str(self.output_folder))
-        return await streams.open(argv, variables, env, cwd, shows)
+        return await streams.open(argv, variables, env, cwd, shows, access)
 
     async def _find_variables(self) -> Mapping[str, str]:
         """Return the variables of commands, with the PATH of the login shell."""

@@ -41,6 +41,30 @@ class ProgramEnd(msgspec.Struct, frozen=True):
     reason: str | None = None
 
 
+class ProgramAccess(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where one program may go, beside its workspace.
+
+    hosts: entries of `HostRules`, which it reaches and no others; None: the network of its principal's commands
+    readable_paths, writable_paths: what it sees beside what these see
+    table: where the operator wrote that, for refusals, such as "[mounts.github]"
+    """
+
+    table: str
+    hosts: tuple[str, ...] | None = None
+    readable_paths: tuple[Path, ...] = ()
+    writable_paths: tuple[Path, ...] = ()
+
+    def find_obstacle(self, level: str) -> str | None:
+        """Return why a program can't be held to this at the level of a sandbox, or None."""
+        if level == "none":
+            return f"without a sandbox nothing holds it to the network and files of {self.table}: use --sandbox"
+        if level == "uid" and self.hosts:
+            return (
+                f"at the level uid nothing holds it to the hosts of {self.table}: use --sandbox bwrap, or network = []"
+            )
+        return None
+
+
 class ProgramStream(Protocol):
     """A running program and its standard input, output and error. Whoever opens one closes it."""
 
@@ -284,13 +308,19 @@ class Workspace(Protocol):
         ...
 
     async def open_program(
-        self, argv: Sequence[str], *, env: Mapping[str, str], cwd: Path | None = None, shows: Sequence[Path] = ()
+        self,
+        argv: Sequence[str],
+        *,
+        env: Mapping[str, str],
+        cwd: Path | None = None,
+        shows: Sequence[Path] = (),
+        access: ProgramAccess | None = None,
     ) -> ProgramStream:
         """Start a program, in the root or `cwd`, and return its streams. It counts as a command, and is no task.
 
         It runs with the rights and limits of the principal's commands, in a sandbox of its own over the workspace, in
-        which `shows` are seen too, read-only. Its environment is what programs need (PATH, HOME, LANG, TMPDIR…) and
-        `env`. Raises ToolError.
+        which `shows` are seen too, read-only, and to which `access` applies. Its environment is what programs need
+        (PATH, HOME, LANG, TMPDIR…) and `env`. Raises ToolError.
         """
         ...
 

@@ -21,7 +21,7 @@ from toolgate.server.base.rpc.methods import MethodTable, list_methods, pick_met
 from toolgate.server.features.nodes.pages.methods import PageMethods
 from toolgate.server.features.nodes.report import NodeLoad
 from toolgate.tools.workspace.output.run_record import Run
-from toolgate.tools.workspace.workspace import ProgramEnd, Workspace
+from toolgate.tools.workspace.workspace import ProgramAccess, ProgramEnd, Workspace
 
 VERSION = 2  # of these messages
 SPOKEN = (1, VERSION)  # with the release before's, the newest last
@@ -184,7 +184,14 @@ class NodeMethods(Protocol):
 
     # The programs of `open_program`, by the name that `start_program` returns: see node/held_programs.py
 
-    async def start_program(self, argv: list[str], env: dict[str, str], cwd: Path | None, shows: list[Path]) -> str: ...
+    async def start_program(
+        self,
+        argv: list[str],
+        env: dict[str, str],
+        cwd: Path | None,
+        shows: list[Path],
+        access: ProgramAccess | None = None,
+    ) -> str: ...
 
     async def read_program(self, program: str, offset: int) -> bytes:
         """Wait for the piece of output from `offset`: that of the last answer, or the next."""

@@ -104,7 +104,7 @@ async def workspace(folder: Path, kept: Sandbox, *, alone: bool = True) -> Async
         folder / "spools" / "ada",
         is_exclusive=alone,
         server_runner=outside,
-        make_proxy=lambda listener: SandboxProxy(listener, AddressPolicy.parse(())),
+        make_proxy=_open_proxy,
         make_group=lambda limits: None,
         close_group=lambda group: None,
         memory=True,
@@ -117,6 +117,12 @@ async def workspace(folder: Path, kept: Sandbox, *, alone: bool = True) -> Async
     finally:
         await mine.close(0.2)
         await outside.close()
+
+
+def _open_proxy(listener: socket.socket) -> SandboxProxy:
+    proxy = SandboxProxy(listener, AddressPolicy.parse(()))
+    proxy.open()
+    return proxy
 
 
 def test_a_command_that_stops_all_processes_of_its_user_is_still_killed(

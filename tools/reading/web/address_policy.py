@@ -57,12 +57,14 @@ GLOBAL_V6 = "2000::/3"  # IANA's global unicast space
 
 class AddressPolicy(msgspec.Struct, frozen=True):
     """Exceptions to the default: allowed host names (any address of theirs) and `networks`, and `refused_networks`,
-    which are public but refused. An allowed entry beats a refused one. `option` is what allows more, for errors."""
+    which are public but refused. An allowed entry beats a refused one. `option` is what allows more, for errors, or
+    `list_name`, to which the operator adds addresses."""
 
     hosts: frozenset[str] = frozenset()
     networks: tuple[Network, ...] = ()
     refused_networks: tuple[Network, ...] = ()
     option: str = "--allow-private"
+    list_name: str = ""
 
     @classmethod
     def parse(cls, entries: Iterable[str], refused: Iterable[str] = ()) -> "AddressPolicy":
@@ -76,6 +78,12 @@ class AddressPolicy(msgspec.Struct, frozen=True):
             else:
                 names.add(_parse_host(entry))
         return cls(frozenset(names), tuple(networks), tuple(map(_parse_refused, refused)))
+
+    def describe_remedy(self, host: str, address: str) -> str:
+        """Return what would allow a refused address of a host."""
+        if self.list_name:
+            return f'add "{address}" to {self.list_name}'
+        return f"the operator can allow it with {self.option} {host}"
 
 
 def check_address(

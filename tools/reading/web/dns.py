@@ -69,7 +69,7 @@ async def resolve_vetted(host: str, port: int, allowed: AddressPolicy, resolve: 
     if finding is not None:
         address, kind = finding
         where = address if address == host else f"{host} has the address {address}, which"
-        raise AddressRefusedError(f"refused: {where} is {kind}; the operator can allow it with {allowed.option} {host}")
+        raise AddressRefusedError(f"refused: {where} is {kind}; {allowed.describe_remedy(host, address)}")
     return addresses[:MAX_ADDRESSES]
 
 

@@ -3,16 +3,26 @@
 import resource
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from msgspec.structs import replace
 
 from toolgate.tools.workspace.limits import Limits
 from toolgate.tools.workspace.processes.process import ReadOnly
 from toolgate.tools.workspace.processes.zygote import CommandRunner
+from toolgate.tools.workspace.workspace import ProgramAccess
 
 BuildReadOnly = Callable[[], ReadOnly | str]  # a confinement, or why there is none
 NPROC = resource.RLIMIT_NPROC  # counts all of a user's processes: only for a user or a namespace of its own
+
+
+class ProgramPlace(NamedTuple):
+    """Where one program is to run: in a sandbox that shows these paths too, and to which `access` applies. `on_refusal`
+    gets each sentence that refuses the program a host."""
+
+    shown_paths: Sequence[Path]
+    access: ProgramAccess | None
+    on_refusal: Callable[[str], None]
 
 
 class CommandEnvironment(Protocol):
@@ -69,9 +79,14 @@ class CommandEnvironment(Protocol):
         """Whether no command of the principal can read the environment and the memory of its programs."""
         ...
 
-    async def prepare_program(self, shown_paths: Sequence[Path]) -> CommandRunner:
-        """Return the runner of one program: in a sandbox of its own, where there are any, which shows these paths too.
-        It starts at once, without a wait between: else the end of another sandbox may be its end."""
+    def program_variables(self, given: Mapping[str, str], place: ProgramPlace) -> Mapping[str, str]:
+        """Return the variables for one program."""
+        ...
+
+    async def prepare_program(self, place: ProgramPlace) -> CommandRunner:
+        """Return the runner of one program: in a sandbox of its own, where there are any. It starts at once, without a
+        wait between: else the end of another sandbox may be its end. Raises ToolError for paths that must not be seen.
+        """
         ...
 
     @property
@@ -131,7 +146,10 @@ class UnsandboxedEnvironment:
         assert self._read_only is not None
         return self.runner, replace(self._read_only, writable=writable)
 
-    async def prepare_program(self, shown_paths: Sequence[Path]) -> CommandRunner:
+    def program_variables(self, given: Mapping[str, str], place: ProgramPlace) -> Mapping[str, str]:
+        return given
+
+    async def prepare_program(self, place: ProgramPlace) -> CommandRunner:
         return self.runner
 
     @property

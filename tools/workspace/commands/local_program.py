@@ -61,6 +61,10 @@ class LocalProgram:
         """The last lines of its standard error."""
         return self._stderr.text
 
+    def add_note(self, text: str) -> None:
+        """Add a line of the server's own to the program's standard error."""
+        self._stderr.write(f"toolgate: {text}\n".encode())
+
     async def read(self) -> bytes:
         assert self._stdout is not None
         return await self._stdout.read()

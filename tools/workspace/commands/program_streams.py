@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from toolgate.tools.api.errors import ToolError
-from toolgate.tools.workspace.commands.environment import CommandEnvironment
+from toolgate.tools.workspace.commands.environment import CommandEnvironment, ProgramPlace
 from toolgate.tools.workspace.commands.limit_checks import LimitChecks
 from toolgate.tools.workspace.commands.local_program import LocalProgram
 from toolgate.tools.workspace.output.run_record import Run
 from toolgate.tools.workspace.processes.process import CommandStartError, Launch
+from toolgate.tools.workspace.workspace import ProgramAccess
 
 GIVEN = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR")  # of the server's
 TEMPORARY = "/tmp"  # noqa: S108  # of the sandbox, or of its user
@@ -34,9 +35,13 @@ class ProgramStreams:
         env: Mapping[str, str],
         cwd: Path | None,
         shows: Sequence[Path],
+        access: ProgramAccess | None = None,
     ) -> LocalProgram:
         """Start a program. `variables` are those of commands, `env` its own. Raises ToolError."""
         _check_words(argv, env)
+        obstacle = None if access is None else access.find_obstacle(self._environment.level)
+        if obstacle is not None:
+            raise ToolError(obstacle)
         self._limits.check_start(background=False)
         run = Run(0, shlex.join(argv)[:MAX_NAMED], "", time.time())
         program = LocalProgram(run, self._on_end, self._limits.note_input)
@@ -45,7 +50,8 @@ class ProgramStreams:
             await self._limits.remeasure()
             if self._limits.is_full:
                 raise ToolError(f"{self._limits.excess}: remove files first")
-            await self._begin(program, argv, variables, env, cwd or self._root, shows)
+            place = ProgramPlace(shows, access, program.add_note)
+            await self._begin(program, argv, variables, env, cwd or self._root, place)
         except BaseException as error:
             self._limits.programs.discard(program)
             if isinstance(error, (CommandStartError, OSError)):
@@ -60,25 +66,25 @@ class ProgramStreams:
         variables: Mapping[str, str],
         env: Mapping[str, str],
         cwd: Path,
-        shows: Sequence[Path],
+        place: ProgramPlace,
     ) -> None:
-        place = self._environment
-        place.refresh()
+        where = self._environment
+        where.refresh()
         words = [str(cwd / argv[0]) if "/" in argv[0] else argv[0], *argv[1:]]
-        own = {**self._choose_variables(variables), **env}
-        is_apart = place.level == "uid"  # where the principal's commands have the same user
+        own = {**self._choose_variables(variables, place), **env}
+        is_apart = where.level == "uid"  # where the principal's commands have the same user
         launch = Launch(words, cwd, cwd, own, self._limits.resources, owner=self._owner, is_apart=is_apart)
-        runner = await place.prepare_program(shows)
-        await program.begin(runner, launch, place.uid)
+        runner = await where.prepare_program(place)
+        await program.begin(runner, launch, where.uid)
         self._limits.program_started()
 
-    def _choose_variables(self, variables: Mapping[str, str]) -> dict[str, str]:
-        """Return what programs need of the environment of commands, with what the sandbox adds."""
+    def _choose_variables(self, variables: Mapping[str, str], place: ProgramPlace) -> dict[str, str]:
+        """Return what programs need of the environment of commands, with what their sandbox adds."""
         given = {name: value for name, value in variables.items() if name in GIVEN}
         if self._environment.level != "none":
             given["TMPDIR"] = TEMPORARY
         needed = {"HOME": str(self._root), "LANG": "C.UTF-8", "TMPDIR": TEMPORARY, **given}
-        return {"PATH": os.defpath, **self._environment.variables(needed)}
+        return {"PATH": os.defpath, **self._environment.program_variables(needed, place)}
 
     def _on_end(self, program: LocalProgram) -> None:
         self._limits.programs.discard(program)

@@ -20,7 +20,7 @@ from toolgate.tools.api.errors import ToolError
 from toolgate.tools.workspace.files import access as files
 from toolgate.tools.workspace.files.open_file import PIECE
 from toolgate.tools.workspace.output.run_record import Run
-from toolgate.tools.workspace.workspace import Workspace, WorkspaceMovedError
+from toolgate.tools.workspace.workspace import ProgramAccess, Workspace, WorkspaceMovedError
 
 
 class RemoteFile:
@@ -112,12 +112,19 @@ class NodeWorkspace(Workspace, PageMethods, NodeMethods):
         return self._welcome.isolates_environment
 
     async def open_program(
-        self, argv: Sequence[str], *, env: Mapping[str, str], cwd: Path | None = None, shows: Sequence[Path] = ()
+        self,
+        argv: Sequence[str],
+        *,
+        env: Mapping[str, str],
+        cwd: Path | None = None,
+        shows: Sequence[Path] = (),
+        access: ProgramAccess | None = None,
     ) -> NodeProgram:
         link = await self._placement.locate(self._principal, chooses=self._is_call)
         if _welcome_of(link).version < PROGRAMS_SINCE:
             raise ToolError(f"the node {link.name} is of an older release, which holds no programs: upgrade it")
-        link, name = await self._perform("node.start_program", [*argv], {**env}, cwd, [*shows])
+        more = () if access is None else (access,)
+        link, name = await self._perform("node.start_program", [*argv], {**env}, cwd, [*shows], *more)
         return NodeProgram(link, self._principal, name)
 
     def check_file(self, path: str, *, suffix: str) -> None:

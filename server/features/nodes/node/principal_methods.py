@@ -13,7 +13,7 @@ from toolgate.server.workspaces.last_used import PRINCIPAL_NAME
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.workspace.local_workspace import LocalWorkspace
 from toolgate.tools.workspace.output.run_record import OutputReader, Run
-from toolgate.tools.workspace.workspace import Conclusion, ProgramEnd
+from toolgate.tools.workspace.workspace import Conclusion, ProgramAccess, ProgramEnd
 
 MAX_WATCHES = 256  # paths that one gateway watches for one principal
 
@@ -172,9 +172,16 @@ class PrincipalMethods(NodeMethods):
         if path_watch is not None:
             await path_watch.close()
 
-    async def start_program(self, argv: list[str], env: dict[str, str], cwd: Path | None, shows: list[Path]) -> str:
+    async def start_program(
+        self,
+        argv: list[str],
+        env: dict[str, str],
+        cwd: Path | None,
+        shows: list[Path],
+        access: ProgramAccess | None = None,
+    ) -> str:
         self._node.refuse_start_at_end()
-        stream = await self._workspace.open_program(argv, env=env, cwd=cwd, shows=shows)
+        stream = await self._workspace.open_program(argv, env=env, cwd=cwd, shows=shows, access=access)
         self._request.program = self._programs.add(self._request.principal, stream)
         return self._request.program
 

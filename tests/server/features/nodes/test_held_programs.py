@@ -14,7 +14,7 @@ from tests.tools.workspace.commands.test_program_streams import program, read_al
 from toolgate.server.features.nodes.gateway import link as links
 from toolgate.server.features.nodes.gateway.remote_methods import NodeRequests
 from toolgate.tools import ToolError
-from toolgate.tools.workspace.workspace import ProgramEnd, WorkspaceUnreachableError
+from toolgate.tools.workspace.workspace import ProgramAccess, ProgramEnd, WorkspaceUnreachableError
 
 SIZE = 10 * 2**20
 
@@ -210,4 +210,28 @@ def test_a_node_says_whether_it_keeps_programs_apart(level: str) -> None:
     if level != "none" and os.geteuid() != 0:
         pytest.skip("only root can be several users")
     with node_at(level) as node:
+        asyncio.run(body(node))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be several users")
+@pytest.mark.programs("bwrap")
+def test_a_node_holds_a_program_to_its_places() -> None:
+    connect = "printf 'CONNECT out.test:443 HTTP/1.1\\r\\nHost: x\\r\\n\\r\\n' >&3; cat <&3"
+    ask = f"exec 3<>/dev/tcp/127.0.0.1/3128; {connect}"
+
+    async def body(node: NodeProcess) -> None:
+        async with remote_workspace(node) as mine:
+            state = Path(mine._welcome.state)
+            shown = state.parent / "shown"
+            shown.write_text("shown\n")
+            places = ProgramAccess("[mounts.far]", ("in.test",), (shown,))
+            async with program(mine, f"cat {shown}; {ask}", access=places) as stream:
+                said = (await read_all(stream)).decode()
+                assert said.startswith("shown\n") and said.endswith('add "out.test" to network of [mounts.far]\n')
+                assert 'add "out.test" to network of [mounts.far]\n' in await stream.stderr_tail()
+            for path in (state, state / "keys"):
+                with pytest.raises(ToolError, match="of the server's own"):
+                    await mine.open_program(["true"], env={}, access=ProgramAccess("[mounts.far]", None, (path,)))
+
+    with node_at("bwrap", "--sandbox-network", "none") as node:
         asyncio.run(body(node))
