@@ -60,12 +60,12 @@ def bwrap_arguments(view: SandboxView, files: Mapping[str, int]) -> list[str]:
         *_tmpfs_arguments("/tmp", view.tmp),  # noqa: S108  # the sandbox's own
         *("--dir", "/run", "--dir", "/home", "--dir", "/var", "--symlink", "../tmp", "/var/tmp"),  # noqa: S108
         *(word for path in view.readable_paths for word in _bind_arguments("--ro-bind", path)),
-        *(word for path in view.writable_paths for word in _bind_arguments("--bind", path)),
         *_bind_arguments(bind, view.root),
         *(word for path in _parents_of_hidden(hidden, view.root) for word in (bind, str(path), str(path))),
         *(word for path in hidden for word in _hide_arguments(path)),
         *_bind_arguments("--ro-bind", view.spool),
         *(word for path in view.shown_paths for word in _bind_arguments("--ro-bind", path)),
+        *(word for path in view.writable_paths for word in _bind_arguments("--bind", path)),
         *(word for path in writable for word in _bind_arguments("--bind", path)),
         *(word for path in hidden if path.is_dir() for word in ("--remount-ro", str(path))),
         *("--remount-ro", "/", "--chdir", "/", "--clearenv"),

@@ -180,7 +180,7 @@ class SandboxedEnvironment:
     async def prepare_program(self, place: ProgramPlace) -> CommandRunner:
         """At `uid` the principal's commands run as the same user, and the end of their sandbox kills that."""
         if place.access is not None:
-            check_paths(place.access, self._sandbox.hidden_paths)
+            check_paths(place.access, self._sandbox.hidden_paths, self._root, place.shown_paths)
         if self.level == "uid":
             await self.runner.wait_ended()
         hosts = None if place.access is None else place.access.hosts

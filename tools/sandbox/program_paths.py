@@ -11,14 +11,31 @@ OWN = ("/proc", "/sys", "/dev", "/.toolgate")  # that a sandbox has itself
 WHOLE = ("/", "/tmp")  # noqa: S108  # the same; paths below them may be shown
 
 
-def check_paths(access: ProgramAccess, hidden_paths: Sequence[Path]) -> None:
-    """Raise ToolError for a path that is not there, or must not be seen. Links count as where they lead now."""
+def check_paths(
+    access: ProgramAccess, hidden_paths: Sequence[Path], root: Path, shown_paths: Sequence[Path] = ()
+) -> None:
+    """Raise ToolError for a path that is not there, or must not be seen. Links count as where they lead now.
+
+    Where programs can write, they can put a link in place of a folder, which would lead the next sandbox elsewhere. So
+    nothing that a sandbox shows is below a writable path, and no path is in the workspace `root`.
+    """
     for path in (*access.readable_paths, *access.writable_paths):
         fault = find_path_fault(path, hidden_paths)
         if fault is None and not path.exists():
             fault = f"there is no {path}"
+        if fault is None and is_inside(path, root):
+            fault = f"{path} is in the workspace, which is seen anyway"
         if fault is not None:
             raise ToolError(f"files of {access.table}: {fault}")
+    for path in access.writable_paths:
+        if any(each != path and is_inside(each, path) for each in (root, *shown_paths)):
+            raise ToolError(f"files of {access.table}: {path} has the workspace or the command's folder: name others")
+
+
+def is_inside(path: Path, folder: Path) -> bool:
+    """Return whether a path is in a folder, as it is written or where its links lead now."""
+    real = os.path.realpath(folder)
+    return path.is_relative_to(folder) or Path(os.path.realpath(path)).is_relative_to(real)
 
 
 def find_path_fault(path: Path, hidden_paths: Sequence[Path]) -> str | None:

@@ -71,6 +71,7 @@ def test_a_program_sees_its_files_and_writes_to_those_it_may(folder: Path) -> No
         each.mkdir(mode=0o777)
         each.chmod(0o777)
         (each / "file").write_text(f"{each.name}\n")
+    folder.chmod(0o755)
     script = f"cd {folder}; cat */file; echo x >data/new; echo x >drop/new && echo written"
 
     async def body() -> None:
@@ -81,6 +82,8 @@ def test_a_program_sees_its_files_and_writes_to_those_it_may(folder: Path) -> No
             assert "data/new: Read-only file system" in error
             assert (drop / "new").read_text() == "x\n"
             assert b"No such file" in await ran(mine, f"cat {data}/file 2>&1"), "commands see nothing of them"
+            output, error = await said(mine, script, access=what, shows=[folder])
+            assert output == "data\ndrop\nsecret\nwritten\n", error
 
     asyncio.run(body())
 
@@ -122,6 +125,21 @@ def test_what_is_the_servers_own_is_shown_to_no_program(folder: Path, level: str
                     await mine.open_program(["true"], env={}, access=access(readable_paths=(Path(word),)))
             with pytest.raises(ToolError, match=r"files of \[mounts.far\]: there is no "):
                 await mine.open_program(["true"], env={}, access=access(readable_paths=(folder / "gone",)))
+            inside = mine.root / "data"
+            inside.mkdir()
+            for what in (access(readable_paths=(inside,)), access(writable_paths=(inside,))):
+                with pytest.raises(ToolError, match="is in the workspace"):
+                    await mine.open_program(["true"], env={}, access=what)
+            both = access(writable_paths=(folder / "drop",))
+            (folder / "drop").mkdir(mode=0o777)
+            (folder / "drop").chmod(0o777)
+            if level == "bwrap":
+                assert (await said(mine, "pwd; >new", access=both, shows=both.writable_paths, cwd=folder / "drop")) == (
+                    f"{folder}/drop\n",
+                    "",
+                )
+            with pytest.raises(ToolError, match="has the workspace or the command's folder"):
+                await mine.open_program(["true"], env={}, access=access(writable_paths=(mine.root.parent,)))
             assert not mine.limits.programs
 
     asyncio.run(body())
