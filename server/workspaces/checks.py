@@ -20,6 +20,20 @@ def hidden_paths(config: Config, state: Path) -> Sequence[Path]:
     return [path.resolve() for path in (state, *named, *config.own_sockets) if path is not None]
 
 
+def find_unwritable(config: Config, path: Path) -> str | None:
+    """Return why sandboxed commands must not be able to write to `path`, or None."""
+    real = path.resolve()
+    if str(real) in NO_WORKSPACE or any(real.is_relative_to(tree) for tree in SYSTEM_ALONE):
+        return f"{path} is a system folder, which commands could change: name another"
+    given = {"plugins": config.plugins, "skills": config.skills, "sandbox-paths": config.sandbox_paths}
+    for option, folders in given.items():
+        for folder in folders:
+            own = folder.resolve()
+            if own.is_relative_to(real) or real.is_relative_to(own):
+                return f"{path} has or is in what commands must not change: --{option} {folder}"
+    return None
+
+
 def check_workspace(config: Config, state: Path, sandbox: "Sandbox") -> None:
     """Raise UsageError where --workspace is a system folder, or contains plugins or secrets of the server."""
     root: Path | None = config.workspace or (None if config.is_remote else Path.cwd())

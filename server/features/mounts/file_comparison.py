@@ -14,7 +14,7 @@ from toolgate.server.features.mounts.config.mount_config import MountConfig
 
 EVERY = 15.0  # seconds between two looks
 PREFIX = "mounts:"  # of the keys of the bus
-LOCAL = ("env", "headers", "cwd")  # what may well differ between machines
+LOCAL = ("env", "headers", "cwd", "files")  # what may well differ between machines
 
 Digests = Mapping[str, str]  # of mounts by name
 

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from toolgate.server.app.host import AppHost
+from toolgate.server.features.mounts.config.access import create_access
 from toolgate.server.features.mounts.config.mount_config import MountConfig
 from toolgate.server.features.mounts.install.installation import find_argv
 from toolgate.server.features.mounts.kept_secrets.resolver import (
@@ -98,12 +99,15 @@ class ProgramOpener:
                 "SECRETS_EXPOSED", "its env could be read by commands here: use a sandbox, or leave it out"
             )
         env = config.env if workspace.sandbox == "none" else {**GUARDED, **config.env}
+        access = create_access(config)
+        if access is not None and (obstacle := access.find_obstacle(workspace.sandbox)) is not None:
+            raise MountError("NOT_CONFINED", obstacle)
         argv, shown = [config.command, *config.args], list[Path]()
         if self._state is not None:
             argv, shown = await asyncio.to_thread(find_argv, self._state, config.name, argv)
         shows = [folder for folder in (config.cwd, *shown) if folder is not None and folder.is_dir()]
         try:
-            return await workspace.open_program(argv, env=env, cwd=config.cwd, shows=shows)
+            return await workspace.open_program(argv, env=env, cwd=config.cwd, shows=shows, access=access)
         except ToolError as error:
             raise MountError("NOT_STARTED", error.text) from None
 

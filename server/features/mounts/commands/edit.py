@@ -11,6 +11,7 @@ from toolgate.server.config.files.config_file import ConfigFileError
 from toolgate.server.config.load import Config
 from toolgate.server.features.mounts.commands.first_lists import FirstLists
 from toolgate.server.features.mounts.commands.stored_pins import forget_pins
+from toolgate.server.features.mounts.config.access import find_exposed
 from toolgate.server.features.mounts.config.editing import MountsFile, open_mounts_file
 from toolgate.server.features.mounts.config.mount_config import MountConfig
 from toolgate.server.features.mounts.config.table import read_mount
@@ -34,6 +35,8 @@ def add_mount(
     per: str | None = None,
     scope: str | None = None,
     tools: Sequence[str] = (),
+    network: Sequence[str] = (),
+    files: Sequence[str] = (),
     replace: bool = False,
     no_install: bool = False,
     no_test: bool = False,
@@ -51,10 +54,14 @@ def add_mount(
         "per": per,
         "scope": scope,
         "tools": [pattern.strip() for word in tools for pattern in word.split(",") if pattern.strip()],
+        "network": [*network],
+        "files": [*files],
     }
     rows = {key: value for key, value in rows.items() if value}
     notes = check_rows("mount add", name, rows, config.environment)
     found = read_mount(name, rows, "mount add", config.environment)
+    if isinstance(found, MountConfig) and (fault := find_exposed(config, found)) is not None:
+        raise UsageError(f"mount add: --files: {fault}")
     first = FirstLists(config, found) if isinstance(found, MountConfig) and not no_test else None
     staged: list[StagedProgram] = []
 

@@ -21,6 +21,13 @@ PATTERNS = Option(
     default=(),
     metavar="PATTERN,…",
 )
+NETWORK = Option(
+    "network",
+    "host that the command reaches, such as api.example.com or *.example.com (default: as the person's shell)",
+    default=(),
+    metavar="HOST",
+)
+FILES = Option("files", "path that the command sees, and with :rw behind it writes to", default=(), metavar="PATH")
 REPLACE = Option("replace", "replace what has the same name", parse_bool)
 NO_INSTALL = Option("no-install", "don't install the package of an npx or uvx command", parse_bool)
 NO_TEST = Option("no-test", "don't start or reach the server to show what it lists", parse_bool)
@@ -39,7 +46,7 @@ COMMANDS = FeatureCommands(
             "features.mounts.commands.edit:add_mount",
             DATABASE,
             "NAME [COMMAND…]",
-            (SERVER_URL, HEADER, VARIABLE, PER, SCOPE, PATTERNS, REPLACE, NO_INSTALL, NO_TEST),
+            (SERVER_URL, HEADER, VARIABLE, PER, SCOPE, PATTERNS, NETWORK, FILES, REPLACE, NO_INSTALL, NO_TEST),
             example="toolgate mount add files -- npx -y @modelcontextprotocol/server-filesystem /srv/files",
             is_url_running=False,
         ),

@@ -22,9 +22,18 @@ class MountLimits(msgspec.Struct, frozen=True):
     at_once: int = 0
 
 
+class MountPath(msgspec.Struct, frozen=True):
+    """A file or folder that a command sees beside its workspace."""
+
+    path: Path
+    is_writable: bool = False
+
+
 class MountConfig(msgspec.Struct, frozen=True, kw_only=True):
     """One `[mounts.NAME]`: a `command` or a `url`.
 
+    network: the hosts that the command reaches; None: those of the person's shell
+    files: what it sees beside what the person's shell does
     args, cwd, env: of the command; `env` is all it has beside PATH, HOME and the language
     headers: of each request to the URL
     is_sse: whether the URL is one of HTTP+SSE, which is otherwise found out
@@ -48,6 +57,8 @@ class MountConfig(msgspec.Struct, frozen=True, kw_only=True):
     args: tuple[str, ...] = ()
     cwd: Path | None = None
     env: Mapping[str, str] = {}
+    network: tuple[str, ...] | None = None
+    files: tuple[MountPath, ...] = ()
     url: str = ""
     headers: Mapping[str, str] = {}
     is_sse: bool = False

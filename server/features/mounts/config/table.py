@@ -11,7 +11,7 @@ import msgspec
 
 from toolgate.server.base.text import suggest
 from toolgate.server.config.load import Config, read_tables
-from toolgate.server.features.mounts.config import secret_references, values
+from toolgate.server.features.mounts.config import access, secret_references, values
 from toolgate.server.features.mounts.config.faults import FaultCode, MountFault, MountValueError
 from toolgate.server.features.mounts.config.mount_config import MountConfig
 from toolgate.server.features.mounts.config.placeholders import (
@@ -35,6 +35,8 @@ OF_COMMAND: Mapping[str, Reader] = {
     "args": values.read_arguments,
     "cwd": values.read_folder,
     "env": values.read_environment,
+    "network": access.read_network,
+    "files": access.read_files,
 }
 OF_URL: Mapping[str, Reader] = {"url": values.read_url, "headers": values.read_headers}
 READERS: Mapping[str, Reader] = {
@@ -69,12 +71,29 @@ def check_mounts(config: Config) -> None:
 
 def read_own_mounts(config: Config) -> MountList:
     """Return the mounts of the config file, as it was at the start. Raises UsageError."""
-    return read_mounts(config.mounts, str(config.config_path), config.environment)
+    return _check(config, read_mounts(config.mounts, str(config.config_path), config.environment))
 
 
 def read_current_mounts(config: Config) -> MountList:
     """Return the mounts of the config file as it is now; one that was removed has none. Raises UsageError."""
-    return read_mounts(read_tables(config.config_path).get("mounts", {}), str(config.config_path), config.environment)
+    table = read_tables(config.config_path).get("mounts", {})
+    return _check(config, read_mounts(table, str(config.config_path), config.environment))
+
+
+def _check(config: Config, found: MountList) -> MountList:
+    """Return the mounts without those whose `files` would show what is the server's own."""
+    exposing = {
+        mount.name: fault
+        for mount in found.mounts
+        if (fault := access.find_exposed(config, mount) or access.find_replaceable(mount, found.mounts))
+    }
+    if not exposing:
+        return found
+    faults = [
+        MountFault(name, "CONFIG_VALUE", f"{config.config_path}: [mounts.{name}] files: {fault}")
+        for name, fault in exposing.items()
+    ]
+    return MountList(tuple(each for each in found.mounts if each.name not in exposing), (*found.faults, *faults))
 
 
 def read_mounts(table: Mapping[str, Any], place: str, environment: Mapping[str, str]) -> MountList:

@@ -11,6 +11,7 @@ LOOP = "LOOP"  # also in the data of the refusal of a server that finds itself o
 CODES = (
     LOOP,
     "NOT_STARTED",
+    "NOT_CONFINED",
     "SECRETS_EXPOSED",
     "SECRET_MISSING",
     "SECRET_UNFIT",

@@ -63,6 +63,16 @@ def test_a_command_is_added_to_a_new_private_file(file: Path, run: Run) -> None:
     }
 
 
+def test_where_a_command_may_go_is_added(file: Path, run: Run, tmp_path: Path) -> None:
+    words = ("--network", "a.example", "--network", "*.b.example", "--files", "/srv/in", "--files", "/srv/out:rw")
+    run("add", "far", *words, "--no-test", "--", "sh")
+    places = {"network": ["a.example", "*.b.example"], "files": ["/srv/in", "/srv/out:rw"]}
+    assert read(file) == {"far": {"command": "sh", **places}}
+    words = ("--replace", "--no-test", "--state", str(tmp_path / "state"), "--files", str(tmp_path / "state" / "keys"))
+    assert "mount add: --files: " in run("add", "far", *words, "--", "sh", code=2)
+    assert read(file) == {"far": {"command": "sh", **places}}
+
+
 def test_a_url_is_added_and_all_else_in_the_file_stays(file: Path, run: Run, tmp_path: Path) -> None:
     named = tmp_path / "named.toml"
     write(named, FILE, 0o640)

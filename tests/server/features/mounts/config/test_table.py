@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from toolgate.server.config.load import load, read_tables
-from toolgate.server.features.mounts.config.mount_config import MountConfig, MountLimits
+from toolgate.server.features.mounts.config.mount_config import MountConfig, MountLimits, MountPath
 from toolgate.server.features.mounts.config.table import (
     MountList,
     check_mounts,
@@ -50,6 +50,8 @@ def test_each_key_is_read() -> None:
         command = "npx"
         args = ["-y", "${env:TOKEN}", "sh -c 'echo ${HOME}'", ""]
         cwd = "${env:NONE:-/srv}"
+        network = ["api.example.com", "*.example.org", "10.0.0.0/8"]
+        files = ["/srv/a", "/srv/b:ro", "${env:NONE:-/srv/c}:rw"]
         type = "stdio"
         tools = ["read_*", "!read_private"]
         read_only = ["read_*"]
@@ -75,6 +77,8 @@ def test_each_key_is_read() -> None:
                 command="npx",
                 args=("-y", "s3cret", "sh -c 'echo ${HOME}'", ""),
                 cwd=Path("/srv"),
+                network=("api.example.com", "*.example.org", "10.0.0.0/8"),
+                files=(MountPath(Path("/srv/a")), MountPath(Path("/srv/b")), MountPath(Path("/srv/c"), True)),
                 env={"KEY": "Bearer s3cret:x"},
                 tools=("read_*", "!read_private"),
                 read_only=("read_*",),
@@ -160,6 +164,15 @@ FAULTS = {
     URL + 'tools = [""]': ("CONFIG_VALUE", "tools: must be patterns of names"),
     URL + 'tools = ["!a", "*"]': ("CONFIG_VALUE", 'write "*" first'),
     URL + 'prefix = "a.b"': ("CONFIG_VALUE", "prefix: must be at most 32 letters"),
+    COMMAND + 'network = "a.example"': ("CONFIG_VALUE", "network: must be a list of texts"),
+    COMMAND + 'network = ["https://a.example"]': ("CONFIG_VALUE", "network: 'https://a.example' is not a host name"),
+    COMMAND + 'network = ["a.example:443"]': ("CONFIG_VALUE", "network: 'a.example:443' is not a host name"),
+    COMMAND + 'network = ["*example.com"]': ("CONFIG_VALUE", "network: '*example.com' is not a pattern of hosts"),
+    URL + 'network = ["a.example"]': ("CONFIG_VALUE", "network: has no effect beside url"),
+    COMMAND + 'files = ["data"]': ("CONFIG_VALUE", "files: must be an absolute path"),
+    COMMAND + 'files = ["/srv/../etc"]': ("CONFIG_VALUE", "files: /srv/../etc must be written without .."),
+    COMMAND + 'files = ["/srv", "/srv/a:rw"]': ("CONFIG_VALUE", "files: /srv/a and /srv are one in the other"),
+    URL + 'files = ["/srv"]': ("CONFIG_VALUE", "files: has no effect beside url"),
     URL + 'scope = "a b"': ("CONFIG_VALUE", "scope: must be one OAuth scope"),
 }  # fmt: skip
 
