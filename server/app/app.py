@@ -186,6 +186,7 @@ class App:
             grant_holders=host.grant_holders,
             begin_end=host.on.ending,
             list_clients=host.list_clients(),
+            page_routes=host.page_routes,
             announce=partial(announce, workspaces.describe()) if announce is not None else None,
         )
 

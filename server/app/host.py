@@ -7,7 +7,7 @@ file means nothing. A callback of a part is a method here, since it uses parts t
 import logging
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
@@ -51,6 +51,8 @@ from toolgate.tools.workspace.output.run_record import TaskEnd
 from toolgate.tools.workspace.workspace import Workspace
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from toolgate.server.app.session_opener import OpenSessions
     from toolgate.server.auth.oauth_server.service import AuthorizationService
     from toolgate.server.auth.revocation_watch import GrantHolder
@@ -63,6 +65,8 @@ if TYPE_CHECKING:
     from toolgate.server.workspaces.retention import WorkspaceCleaner
     from toolgate.tools.api.registry import Part, Registry
     from toolgate.transports.web.home import ClientSettings
+    from toolgate.transports.web.http import Request, WebEndpoint
+    from toolgate.transports.web.page_context import PageContext, Visitor
 
 READ = "tools:read"  # the scope of what is told of a workspace
 WORKFLOW = "tools:workflow"  # the scope of what callbacks say, as of SetCallback and the inbox
@@ -77,6 +81,16 @@ class Job(msgspec.Struct, frozen=True):
 
     work: Callable[[], Coroutine[Any, Any, None]]
     after: float
+
+
+class AddRoutes(Protocol):
+    """Adds pages for people. It is called once, when it is known where they are served."""
+
+    def __call__(
+        self, pages: "PageContext", identify: "Callable[[Request], Awaitable[Visitor | None]]"
+    ) -> "Iterable[tuple[str, WebEndpoint]]":
+        """Return each path with its endpoint. `identify` returns who sent a request, or None for a stranger."""
+        ...
 
 
 class AppHost(StateHost):
@@ -96,6 +110,7 @@ class AppHost(StateHost):
         self.methods: list[ListMethods] = []
         self.capabilities: list[Capability] = []
         self.page_parts: list[Callable[[], PagePart]] = []
+        self.page_routes: list[AddRoutes] = []
         self.grant_holders: list[GrantHolder] = []  # what a revoked grant may leave open
         self.on = HostHooks()  # what features can hear of
         # -- workspaces

@@ -48,6 +48,7 @@ from toolgate.transports.web.home_events import HomeEvents
 from toolgate.transports.web.page_context import PageContext
 
 if TYPE_CHECKING:
+    from toolgate.server.app.host import AddRoutes
     from toolgate.server.auth.setup import Access
     from toolgate.server.telemetry.metrics.collector import Metrics
     from toolgate.transports.web.oauth_routes import OAuthRoutes
@@ -98,6 +99,7 @@ class HttpApp:
         grant_holders: Sequence[GrantHolder] = (),
         begin_end: Callable[[], None] = lambda: None,
         list_clients: Callable[[str], ClientSettings] = lambda _: ClientSettings(),
+        page_routes: "Sequence[AddRoutes]" = (),
         announce: Callable[[str, str], None] | None = None,
     ) -> None:
         self._config = config
@@ -113,6 +115,7 @@ class HttpApp:
         self._holders = grant_holders
         self._begin_end = begin_end
         self._list_clients = list_clients
+        self._page_routes = page_routes
         self._announce = announce
         self._metrics = metrics
         self._refused_tokens: Counter[str] = Counter()  # tokens, by why
@@ -434,7 +437,8 @@ class HttpApp:
             is_open=access is None,
         )
         self._live = HomeEvents(home)
-        return [*(Route(path, endpoint) for path, endpoint in home.routes()), Route("/events", self._live)]
+        added = [row for add in self._page_routes for row in add(pages, home.identify_visitor)]
+        return [*(Route(path, endpoint) for path, endpoint in (*home.routes(), *added)), Route("/events", self._live)]
 
     def _mirrored_headers(self, tool: str, arguments: Any) -> dict[str, Any]:
         found = self._server.registry.tools.get(tool)

@@ -365,6 +365,32 @@ mount_pin = _table(  # one form of what a mounted server lists
     Column("definition", LargeBinary, nullable=False),  # canonical JSON; empty where it is too large
     Column("seen_at", Float, nullable=False),  # or when a person decided
 )
+mount_connection = _table(  # of a person to a mounted server where they have signed in
+    "mount_connection",
+    Column("principal", AnyText, primary_key=True, nullable=False),
+    Column("mount", AnyText, primary_key=True, nullable=False),
+    Column("server", AnyText, nullable=False),  # digest of its URL
+    Column("sealed", AnyText, nullable=False),  # JSON: the tokens, and where they come from
+    Column("expires_at", Float),  # of the access token, where its server says so
+    Column("refreshing_since", Float),  # a refresh was sent then, and its answer has not come
+    Column("ended", AnyText),  # why the person has to sign in again; null: they need not
+    Column("made_at", Float, nullable=False),
+)
+mount_departure = _table(  # a browser that has been sent to a mounted server's authorization server
+    "mount_departure",
+    Column("hash", AnyText, primary_key=True, nullable=False),
+    Column("principal", AnyText, nullable=False),
+    Column("sealed", AnyText, nullable=False),  # JSON: what the answer is checked against
+    Column("until", Float, nullable=False, index=True),
+    Index("mount_departure_principal", "principal"),
+)
+mount_client = _table(  # that an authorization server has registered for this one
+    "mount_client",
+    Column("issuer", AnyText, primary_key=True, nullable=False),
+    Column("redirect_uri", AnyText, primary_key=True, nullable=False),
+    Column("sealed", AnyText, nullable=False),  # JSON: its id, and its secret if it has one
+    Column("made_at", Float, nullable=False),
+)
 
 # People
 

@@ -218,12 +218,14 @@ ROUTES: Mapping[str, Callable[[Watched], Iterator[Ask]]] = {
     "/consent": form_of("/consent", "/account", "csrf", "question", "decision", "scope", "via"),
     "/account": form_of("/account", "/account", "csrf", "grant", "browser", "forget"),
     "/logout": form_of("/logout", "/logout", "csrf"),
+    "/mounts/connect": form_of("/mounts/connect", "/account", "csrf", "name"),
+    "/mounts/callback": nothing,
     "/authorize": nothing,
     "/callback": nothing,
     "/jwks": nothing,
 }
 DOCUMENTS = ("/.well-known/", "/mcp/.well-known/", "/sse/.well-known/")  # and files: each has one answer
-FILES = (".css", ".ico", ".js", ".svg")
+FILES = (".css", ".ico", ".js", ".json", ".svg")
 
 
 # -- messages, by method

@@ -10,8 +10,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
-from starlette.requests import Request
-from starlette.responses import Response
+from starlette.requests import Request as Request  # features have pages through this door
+from starlette.responses import Response as Response
 
 from toolgate.server.base.budget import Budget
 from toolgate.server.state.store import StateError

@@ -50,12 +50,19 @@ class PageTemplates:
         self._base = base
         self._server = server
         self._has_account_page = has_account_page
-        self._added: dict[str, Any] = {}  # templates of added parts, by their names
+        self._added: dict[str | Path, Any] = {}  # templates of added parts by their names, and of pages by their files
 
     def render(self, name: str, status: int = 200, *, isolated: bool = True, **values: Any) -> Response:
         """Return a page; `isolated` unless it belongs to a client's question."""
         text = self._templates.get_template(f"{name}.html").render(values)
         return Response(text.encode("utf-8", "replace"), status, HEADERS | (OPENER_POLICY if isolated else {}))
+
+    def render_file(self, file: Path, **values: Any) -> Response:
+        """Return a page that a feature adds, from its own template."""
+        if file not in self._added:
+            self._added[file] = self._templates.from_string(file.read_text("utf-8"))
+        text = self._added[file].render(values)
+        return Response(text.encode("utf-8", "replace"), 200, HEADERS | OPENER_POLICY)
 
     def notice(self, status: int, title: str, *sentences: str, isolated: bool = False, **values: Any) -> Response:
         """Return a page of sentences; `isolated` where no client's question leads to it."""

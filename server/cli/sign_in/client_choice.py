@@ -5,6 +5,8 @@ section 7.3).
 """
 
 import secrets
+from collections.abc import Mapping
+from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
@@ -65,19 +67,26 @@ async def _register(requests: OAuthRequests, server: IssuerMetadata, redirect_ur
     """Register a client, and return its id. Raises LoginError."""
     if not server.registration_endpoint:
         raise LoginError(f"{server.issuer} registers no clients: {HOW_TO_REGISTER}")
-    client = {
-        "client_name": CLIENT_NAME,
-        "redirect_uris": [redirect_uri],
+    client = {"client_name": CLIENT_NAME, "redirect_uris": [redirect_uri], "application_type": "native"}
+    return str((await register_client(requests, server, client, HOW_TO_REGISTER))["client_id"])
+
+
+async def register_client(
+    requests: OAuthRequests, server: IssuerMetadata, client: Mapping[str, Any], remedy: str
+) -> dict[str, Any]:
+    """Register a client without a secret, and return what the server says of it, with a usable `client_id`. `remedy`
+    is said with a refusal. Raises LoginError."""
+    asked = {
         "grant_types": ["authorization_code", "refresh_token"],
         "response_types": ["code"],
         "token_endpoint_auth_method": "none",
-        "application_type": "native",
+        **client,
     }
     headers = {"Content-Type": "application/json", "Accept": "application/json"}
-    answer = await requests.send("POST", server.registration_endpoint, headers, msgspec.json.encode(client))
+    answer = await requests.send("POST", server.registration_endpoint, headers, msgspec.json.encode(asked))
     if answer.status not in (200, 201):
-        raise LoginError(f"{server.registration_endpoint} refuses: {answer.error}; {HOW_TO_REGISTER}")
+        raise LoginError(f"{server.registration_endpoint} refuses: {answer.error}; {remedy}")
     id = answer.json.get("client_id")
     if not isinstance(id, str) or not 0 < len(id) <= MAX_ID or not id.isascii() or not id.isprintable():
-        raise LoginError(f"{server.registration_endpoint} gives no usable client id; {HOW_TO_REGISTER}")
-    return id
+        raise LoginError(f"{server.registration_endpoint} gives no usable client id; {remedy}")
+    return answer.json

@@ -4,6 +4,7 @@ Source: MCP 2026-07-28 basic/authorization, RFC 9728, RFC 8414.
 """
 
 import re
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -39,6 +40,15 @@ class IssuerMetadata(msgspec.Struct, frozen=True):
     revocation_endpoint: str
     sends_issuer: bool  # in each redirect (RFC 9207)
     takes_documents: bool  # a client's id may be the URL of its metadata
+    auth_methods: tuple[str, ...] = ()  # by which a client with a secret shows it at the token endpoint
+
+
+class FoundServer(msgspec.Struct, frozen=True):
+    """Where to sign in for an MCP server, the scopes to ask for, and what it calls itself."""
+
+    server: IssuerMetadata
+    scopes: list[str]
+    resource: str
 
 
 async def discover(requests: OAuthRequests, url: str) -> tuple[IssuerMetadata, list[str]]:
@@ -50,7 +60,12 @@ async def discover(requests: OAuthRequests, url: str) -> tuple[IssuerMetadata, l
         raise LoginError(
             f"{url} answers {answer.status}, not 401: paste the URL of the MCP server, with /mcp at its end"
         )
-    challenge = parse_challenge(answer.headers.get("www-authenticate", ""))
+    found = await discover_by(requests, url, parse_challenge(answer.headers.get("www-authenticate", "")))
+    return found.server, found.scopes
+
+
+async def discover_by(requests: OAuthRequests, url: str, challenge: Mapping[str, str]) -> FoundServer:
+    """Return where to sign in for the MCP server at `url`, whose challenge, or {}, says more. Raises LoginError."""
     resource = await _find_resource(requests, url, challenge.get("resource_metadata"))
     servers = resource.get("authorization_servers")
     if not isinstance(servers, list) or not servers:
@@ -59,24 +74,38 @@ async def discover(requests: OAuthRequests, url: str) -> tuple[IssuerMetadata, l
     scopes = challenge.get("scope", "").split() or resource.get("scopes_supported")
     words = scopes if isinstance(scopes, list) else []
     valid = [word for word in words if isinstance(word, str) and SCOPE.fullmatch(word)]
-    return await _find_server(requests, issuer), valid[:MAX_SCOPES]
+    return FoundServer(await _find_server(requests, issuer), valid[:MAX_SCOPES], resource["resource"])
 
 
 async def _find_resource(requests: OAuthRequests, url: str, metadata_url: str | None) -> dict[str, Any]:
-    """Return the metadata of the resource. Raises LoginError if they are of another one."""
+    """Return the metadata of the resource: where the challenge says, below the path, or at the root. Raises LoginError
+    if they are of another one."""
     parts = urlsplit(url)
-    place = f"{parts.scheme}://{parts.netloc}/.well-known/oauth-protected-resource{parts.path.rstrip('/')}"
+    root = f"{parts.scheme}://{parts.netloc}/.well-known/oauth-protected-resource"
+    places = list(dict.fromkeys((root + parts.path.rstrip("/"), root)))
     if metadata_url is not None:
         place = require_secure(metadata_url, "the metadata of the resource")
         if get_origin(place) != get_origin(url):
             raise LoginError(f"{url} names metadata of another origin, {to_line(place, 200)}")
-    answer = await requests.get(place)
-    if answer.status != 200 or not answer.json:
-        raise LoginError(f"{place} answers {answer.status} without metadata: the server does not say how to sign in")
+        places = [place]
+    for place in places:
+        answer = await requests.get(place)
+        if answer.status == 200 and answer.json:
+            break
+    else:
+        raise LoginError(
+            f"{places[0]} answers {answer.status} without metadata: the server does not say how to sign in"
+        )
     resource = answer.json.get("resource")
-    if not isinstance(resource, str) or resource.rstrip("/") != url.rstrip("/"):
+    if not isinstance(resource, str) or not _covers(resource, url):
         raise LoginError(f"{url} calls itself {to_line(str(resource), 200)}: paste that URL, if you trust it")
     return answer.json
+
+
+def _covers(resource: str, url: str) -> bool:
+    """Return whether a resource is what answers at the URL: itself, or a path above it (RFC 9728 section 3.3)."""
+    whole, part = url.rstrip("/"), resource.rstrip("/")
+    return whole == part or (whole.startswith(f"{part}/") and urlsplit(part).netloc == urlsplit(whole).netloc)
 
 
 async def _find_server(requests: OAuthRequests, issuer: str) -> IssuerMetadata:
@@ -110,4 +139,9 @@ def _parse_server(metadata: dict[str, Any], issuer: str) -> IssuerMetadata:
         **optional,
         sends_issuer=metadata.get("authorization_response_iss_parameter_supported") is True,
         takes_documents=metadata.get("client_id_metadata_document_supported") is True,
+        auth_methods=_read_words(metadata.get("token_endpoint_auth_methods_supported")),
     )
+
+
+def _read_words(value: object) -> tuple[str, ...]:
+    return tuple(word for word in value if isinstance(word, str)) if isinstance(value, list) else ()

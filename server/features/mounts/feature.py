@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
 from toolgate.server.app.host import AppHost, Job
@@ -36,7 +36,12 @@ from toolgate.server.state.store import StateError
 from toolgate.tools.api.registry import Part, Registry
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from toolgate.server.features.mounts.sign_in.service import SignInService
     from toolgate.server.overview.page_part import PagePart
+    from toolgate.transports.web.http import Request, WebEndpoint
+    from toolgate.transports.web.page_context import PageContext, Visitor
 
 PINS_EVERY = 15.0  # seconds between two looks at what other servers and commands have approved
 FOLLOW_AFTER = 1.0  # seconds after the start that the config file is followed
@@ -57,6 +62,7 @@ class MountsFeature:
         self._publisher: StatusPublisher | None = None
         self._comparison: FileComparison | None = None  # with other servers on the state
         self._pins: PinBook | None = None
+        self._sign_ins: SignInService | None = None  # once a mount or a page needs them
         self._serves = False  # whether other lists can be announced
 
     def build(self, host: AppHost) -> None:
@@ -66,7 +72,8 @@ class MountsFeature:
         host.health_parts.append(lambda: describe_mounts([served.mount for served in self._list_served()]))
         host.on.swap.append(lambda _before, _after: self._publish_soon())  # other names are served
         host.on.removal.append(lambda principal: self._end_principal(host, principal))
-        host.page_parts.append(lambda: self._create_page_part(host))
+        host.page_parts += (lambda: self._create_secrets_part(host), lambda: self._create_connections_part(host))
+        host.page_routes.append(lambda pages, identify: self._add_pages(host, pages, identify))
         if host.config.mounts:
             host.views.take(lambda _: self._views)
         host.jobs.append(Job(lambda: self._follow(host), FOLLOW_AFTER))
@@ -103,9 +110,11 @@ class MountsFeature:
                 await self._mounts.close()
             if self._pins is not None:
                 await self._pins.close()
+            if self._sign_ins is not None:
+                await self._sign_ins.close()
             await publisher.end()
 
-    def _create_page_part(self, host: AppHost) -> "PagePart":
+    def _create_secrets_part(self, host: AppHost) -> "PagePart":
         from toolgate.server.features.mounts.kept_secrets.page_part import SecretsPart  # start-up: HTTP alone has pages
 
         return SecretsPart(SecretStore(host.store(), host.keys()), self._list_configs, self._note_secrets)
@@ -114,6 +123,29 @@ class MountsFeature:
         """A person has set or removed a secret of their own: conversations with another one end."""
         for served in self._list_served():
             served.mount.end_outdated(principal)
+
+    def _create_connections_part(self, host: AppHost) -> "PagePart":
+        from toolgate.server.features.mounts.sign_in.page_part import ConnectionsPart  # start-up, as above
+
+        return ConnectionsPart(self._open_sign_ins(host))
+
+    def _add_pages(
+        self, host: AppHost, pages: "PageContext", identify: "Callable[[Request], Awaitable[Visitor | None]]"
+    ) -> "Iterable[tuple[str, WebEndpoint]]":
+        from toolgate.server.features.mounts.sign_in.pages import SignInPages  # start-up, as above
+
+        service = self._open_sign_ins(host)
+        service.public_url = pages.public_url
+        return SignInPages(service, pages, identify, host.config.name).routes()
+
+    def _open_sign_ins(self, host: AppHost) -> "SignInService":
+        from toolgate.server.features.mounts.sign_in.service import SignInService  # start-up: few mounts need them
+        from toolgate.server.features.mounts.sign_in.store import ConnectionStore
+
+        if self._sign_ins is None:
+            store, keys = host.store(), host.keys()
+            self._sign_ins = SignInService(ConnectionStore(store, keys), SecretStore(store, keys), host.config.name)
+        return self._sign_ins
 
     async def _follow(self, host: AppHost) -> None:
         mounts, control, publisher = self._mounts, self._control, self._publisher
@@ -200,6 +232,7 @@ class MountsFeature:
             served.forwarder.parked.end(principal)
             served.mount.end_principal(principal)
         await SecretStore(host.store(), host.keys()).remove_all(principal)
+        await self._open_sign_ins(host).disconnect(principal)
 
     def _list_events(self, _: Registry) -> Sequence[Part]:
         return self._events.types if self._list_served() else ()
@@ -224,6 +257,8 @@ class MountsFeature:
 
     async def _close_mount(self, served: ServedMount) -> None:
         served.forwarder.parked.end(None)
+        if self._sign_ins is not None:
+            self._sign_ins.close_tokens(served.mount.config)
         await served.mount.close()
 
     def _create_mount(self, host: AppHost, config: MountConfig) -> ServedMount:
@@ -232,11 +267,12 @@ class MountsFeature:
         assert self._pins is not None  # the server runs
         gate = PinGate(config, _find_mode(host, config), self._pins, lambda: store.all)
         gate.begin()
+        tokens = self._open_sign_ins(host).open_tokens(config) if config.auth else None
         mount = Mount(
             config,
             store,
             gate,
-            create_opener(host, config),
+            create_opener(host, config, tokens),
             lambda: self._refresh(host),
             self._publish_soon,
             lambda principal, fault: self._events.tell(config.name, principal, fault),

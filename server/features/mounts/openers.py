@@ -5,6 +5,7 @@ import hashlib
 import socket
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from toolgate.server.app.host import AppHost
 from toolgate.server.features.mounts.config.access import create_access
@@ -26,6 +27,9 @@ from toolgate.server.features.mounts.upstream.session import UpstreamSession
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.workspace.workspace import ProgramStream, Workspace
 
+if TYPE_CHECKING:
+    from toolgate.server.features.mounts.sign_in.tokens import MountTokens
+
 GUARDED = {"PYTHONNOUSERSITE": "1"}  # the home is the person's, and what lies there must not run with the variables
 
 MAX_CLIENTS = 256  # with different secrets, whose idle connections are kept
@@ -34,29 +38,31 @@ FindWorkspace = Callable[[str], Awaitable[Workspace]]
 
 
 class UrlOpener:
-    """Conversations share the connections to the URL, where they share its secrets."""
+    """Conversations share the connections to the URL, where they share its secrets. `tokens`: those of people who have
+    signed in at the server."""
 
-    def __init__(self, own_id: str) -> None:
+    def __init__(self, own_id: str, tokens: "MountTokens | None" = None) -> None:
         self._own_id = own_id
+        self._tokens = tokens
         self._clients: dict[tuple[object, ...], HttpClient] = {}
 
     async def open(self, key: SessionKey, mount: ResolvedMount, on_notice: OnNotice) -> UpstreamSession:
         capabilities = extend_path(key.profile.capabilities, self._own_id)
-        return await open_url(mount.config, await self._find_client(mount), capabilities, on_notice)
+        return await open_url(mount.config, await self._find_client(mount, key.principal), capabilities, on_notice)
 
     async def close(self) -> None:
         for client in self._clients.values():
             await client.close()
 
-    async def _find_client(self, mount: ResolvedMount) -> HttpClient:
-        """Return what carries requests with these secrets."""
-        config = mount.config
-        name = (config.url, *config.headers.items())
+    async def _find_client(self, mount: ResolvedMount, principal: str) -> HttpClient:
+        """Return what carries requests with these secrets, and with the token of a person."""
+        config, tokens = mount.config, self._tokens.of(principal) if self._tokens is not None else None
+        name = (config.url, *config.headers.items(), principal if tokens is not None else "")
         found = self._clients.pop(name, None)
         if found is None:
             if len(self._clients) >= MAX_CLIENTS:
                 await self._clients.pop(next(iter(self._clients))).close()
-            found = HttpClient(config.url, config.headers, mount.values)
+            found = HttpClient(config.url, config.headers, mount.values, tokens)
         self._clients[name] = found
         return found
 
@@ -112,11 +118,11 @@ class ProgramOpener:
             raise MountError("NOT_STARTED", error.text) from None
 
 
-def create_opener(host: AppHost, config: MountConfig) -> Opener:
-    """Return what opens conversations for one mount of a server."""
+def create_opener(host: AppHost, config: MountConfig, tokens: "MountTokens | None" = None) -> Opener:
+    """Return what opens conversations for one mount of a server, with the tokens of people who sign in there."""
     own_id = make_id(host)
     if config.url:
-        return UrlOpener(own_id)
+        return UrlOpener(own_id, tokens)
 
     async def find_workspace(principal: str) -> Workspace:
         if (prepare := host.prepare()) is not None:

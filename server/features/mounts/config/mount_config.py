@@ -47,6 +47,10 @@ class MountConfig(msgspec.Struct, frozen=True, kw_only=True):
     limits: for each person
     asks_one: whether calls come one at a time, so that its questions are known to be of one call
     needs_own_secrets: whether the team's secrets do not count
+    auth: "oauth" where each person signs in at the server of the URL
+    client_id, client_secret: of this server there, if its operator has registered one
+    scopes: to ask for, in place of those that the server names
+    refresh_retry: whether the server takes a refresh twice whose answer was lost
     on_change: what becomes of what is new or changed in its lists; None: as the transport wants it
 
     The values of `env` and `headers`, and `url`, name secrets as `${secret:NAME}` until the mount is opened.
@@ -72,4 +76,9 @@ class MountConfig(msgspec.Struct, frozen=True, kw_only=True):
     limits: MountLimits = MountLimits()
     asks_one: bool = False
     needs_own_secrets: bool = False
+    auth: Literal["", "oauth"] = ""
+    client_id: str = ""
+    client_secret: str = ""
+    scopes: tuple[str, ...] = ()
+    refresh_retry: bool = False
     on_change: OnChange | None = None

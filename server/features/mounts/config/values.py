@@ -24,6 +24,7 @@ OWN_HEADERS = frozenset(  # that the client of HTTP or of MCP writes
         *("mcp-session-id", "mcp-protocol-version", "mcp-method", "mcp-name"),
     )
 )
+MAX_CLIENT_ID = 2_000  # characters
 PREFIX = re.compile(r"[A-Za-z0-9_-]{0,32}")
 
 
@@ -136,6 +137,23 @@ def read_scope(value: Any) -> str:
     if not SCOPE_PATTERN.fullmatch(scope):
         raise MountValueError("must be one OAuth scope, such as tools:plugins: ASCII without spaces")
     return scope
+
+
+def read_scopes(value: Any) -> tuple[str, ...]:
+    return tuple(read_scope(each) for each in _read_list(value))
+
+
+def read_client_id(value: Any) -> str:
+    word = read_text(value)
+    if not 0 < len(word) <= MAX_CLIENT_ID or not word.isascii() or not word.isprintable():
+        raise MountValueError("must be the id of a client, of printable ASCII")
+    return word
+
+
+def read_truth(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise MountValueError("must be true or false")
+    return value
 
 
 def read_word(*words: str) -> Callable[[Any], str]:

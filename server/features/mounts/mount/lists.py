@@ -118,7 +118,7 @@ class ListStore:
         return {**self._personal, **self._by_profile}
 
     @property
-    def shared(self) -> list[MountLists]:
+    def common(self) -> list[MountLists]:
         """The lists that are nobody's alone, the latest last."""
         return list(self._by_profile.values())
 

@@ -141,11 +141,11 @@ class Mount:
 
     def is_personal(self, principal: str) -> bool:
         """Return whether a principal has lists of its own, as of the last `note_secrets`."""
-        return self._secrets is not None and self._secrets.is_personal(principal)
+        return bool(self.config.auth) or (self._secrets is not None and self._secrets.is_personal(principal))
 
     def list_shared(self) -> list[MountLists]:
         """Return what all clients of each profile are shown who have no secret of their own."""
-        return [self._gate.select(lists) for lists in self._store.shared]
+        return [self._gate.select(lists) for lists in self._store.common]
 
     def list_personal(self) -> list[MountLists]:
         """Return what single persons are shown who have secrets of their own, where it differs."""
@@ -288,6 +288,10 @@ class Mount:
             if profile.principal == owner:
                 self._fresh[profile] = OVER
 
+    def _find_owner(self, key: SessionKey, found: FoundSecrets | None) -> str:
+        """Return whose secrets or sign-in a conversation has, or "" for those that all share."""
+        return key.principal if self.config.auth or (found is not None and found.is_personal) else ""
+
     def _resolve(self, found: FoundSecrets | None) -> ResolvedMount:
         """Return the mount with its secrets. Raises MountError."""
         if self._secrets is None or found is None:
@@ -309,11 +313,11 @@ class Mount:
             session = await self._opener.open(key, mount, note)
         except MountError as error:
             fault = UpstreamFault(error.code, hide_secrets(error.sentence, hidden))
-            is_theirs = found is not None and found.is_personal
+            is_theirs = bool(self._find_owner(key, found))
             self.standing.note_failure(key.principal, fault, is_theirs=is_theirs)
             raise fault.create_error() from None
         session.hidden = hidden
-        session.owner = _find_owner(key, found)
+        session.owner = self._find_owner(key, found)
         self.standing.note_open(key.principal)
         opened = time.monotonic()
         session.peer.on_failure = lambda fault: self._note_end(key, session, fault, opened)
@@ -337,7 +341,7 @@ class Mount:
     async def _fetch(self, key: SessionKey, owner: str) -> MountLists | None:
         """Return the lists, or None where they would not be those of this owner. Raises MountError."""
         found = await self._find_secrets(key.principal)
-        if _find_owner(key, found) != owner:
+        if self._find_owner(key, found) != owner:
             return None
         session = await self.get_session(key)
         if session.owner != owner:  # other secrets hold since
@@ -402,8 +406,3 @@ class Mount:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(max(seconds, SHORT)):
                     await self._asked.wait()
-
-
-def _find_owner(key: SessionKey, found: FoundSecrets | None) -> str:
-    """Return whose secrets a conversation has, or "" for those that all share."""
-    return key.principal if found is not None and found.is_personal else ""

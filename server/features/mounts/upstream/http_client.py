@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import re
 from collections.abc import AsyncGenerator, Collection, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 from urllib.parse import parse_qsl, urlsplit
 
 from toolgate.server.features.mounts.upstream.errors import MountError, hide_secrets
@@ -78,16 +78,40 @@ class HttpAnswer:
         return " ".join(said.split())[: 2 * MAX_TITLE]
 
 
-class HttpClient:
-    """Requests to one URL, with the operator's `headers`. `secrets` are not repeated, nor what `list_secrets` finds."""
+class TokenSource(Protocol):
+    """The token that requests carry, as a person's own."""
 
-    def __init__(self, url: str, headers: Mapping[str, str], secrets: Collection[str] = ()) -> None:
+    async def find(self) -> str:
+        """Return the token, or "" for none. Raises MountError."""
+        ...
+
+    async def renew(self, rejected: str) -> str:
+        """Return another token than the one that was rejected. Raises MountError."""
+        ...
+
+    async def refuse_scope(self, challenge: str) -> MountError:
+        """Return the error of a request whose token has too few scopes."""
+        ...
+
+
+class HttpClient:
+    """Requests to one URL, with the operator's `headers`. `secrets` are not repeated, nor what `list_secrets` finds.
+    `tokens`: a person's own, beside the headers."""
+
+    def __init__(
+        self,
+        url: str,
+        headers: Mapping[str, str],
+        secrets: Collection[str] = (),
+        tokens: TokenSource | None = None,
+    ) -> None:
         parts = urlsplit(url)
         self._host = parts.hostname or ""
         self._port = parts.port or PORTS[parts.scheme]
         self._target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         self._secrets = [*list_secrets(url, headers), *secrets]
-        self._given = (headers, secrets)
+        self._given = (headers, secrets, tokens)
+        self._tokens = tokens
         self._headers = {"Host": parts.netloc.rpartition("@")[2], "User-Agent": "toolgate", **headers}
         self._tls = _load_tls_context() if parts.scheme == "https" else None
         self._idle: list[tuple[UpstreamConnection, float]] = []  # and since when, the last ones last
@@ -95,15 +119,36 @@ class HttpClient:
         self._streams = asyncio.Semaphore(MAX_STREAMS)
 
     def at(self, url: str) -> "HttpClient":
-        """Return what sends the same headers to another URL."""
+        """Return what sends the same headers and tokens to another URL."""
         return HttpClient(url, *self._given)
 
     @contextlib.asynccontextmanager
     async def open(
         self, method: str, headers: Mapping[str, str], body: bytes, *, is_call: bool = True
     ) -> AsyncGenerator[HttpAnswer, None]:
-        """Yield the response to one request; one that is no call may take as long as its conversation. Raises
-        MountError: CONNECT_FAILED if the request was not sent."""
+        """Yield the response to one request; one that is no call may take as long as its conversation. A token that is
+        rejected is renewed, once. Raises MountError: CONNECT_FAILED if the request was not sent."""
+        if self._tokens is None:
+            async with self._send(method, headers, body, is_call=is_call) as answer:
+                yield answer
+            return
+        token = await self._tokens.find()
+        async with self._send(method, _with_token(headers, token), body, is_call=is_call) as answer:
+            challenge = answer.headers.get("www-authenticate", "")
+            if answer.status == 403 and "insufficient_scope" in challenge:
+                raise await self._tokens.refuse_scope(challenge)
+            if answer.status != 401:
+                yield answer
+                return
+            await answer.drain()
+        token = await self._tokens.renew(token)
+        async with self._send(method, _with_token(headers, token), body, is_call=is_call) as answer:
+            yield answer
+
+    @contextlib.asynccontextmanager
+    async def _send(
+        self, method: str, headers: Mapping[str, str], body: bytes, *, is_call: bool
+    ) -> AsyncGenerator[HttpAnswer, None]:
         sent = {**self._headers, **headers, **({"Content-Length": str(len(body))} if body else {})}
         room = self._requests if is_call and method != "GET" else self._streams
         await _enter(room)
@@ -144,6 +189,10 @@ class HttpClient:
         self._idle.append((connection, now))
         if len(self._idle) > MAX_IDLE or self._idle[0][1] + IDLE < now:
             self._idle.pop(0)[0].close()
+
+
+def _with_token(headers: Mapping[str, str], token: str) -> Mapping[str, str]:
+    return {**headers, "Authorization": f"Bearer {token}"} if token else headers
 
 
 def list_secrets(url: str, headers: Mapping[str, str]) -> list[str]:

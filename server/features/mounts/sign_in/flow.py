@@ -1,0 +1,194 @@
+"""Lead a person from this server's own page to the authorization server of a mounted one, and back with a code.
+
+Source: MCP 2026-07-28 basic/authorization, RFC 7636, RFC 8707, RFC 9207.
+"""
+
+import base64
+import hashlib
+import hmac
+import secrets
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+import msgspec
+
+from toolgate.server.base.text import to_line
+from toolgate.server.cli.mcp_client.challenge import parse_challenge
+from toolgate.server.cli.mcp_client.client import McpClientError
+from toolgate.server.cli.mcp_client.http import get_origin
+from toolgate.server.cli.sign_in.client_choice import register_client
+from toolgate.server.cli.sign_in.discovery import INITIALIZE, MESSAGE, FoundServer, IssuerMetadata, discover_by
+from toolgate.server.cli.sign_in.requests import OAuthRequests
+from toolgate.server.features.mounts.config.mount_config import MountConfig
+from toolgate.server.features.mounts.sign_in import requests
+from toolgate.server.features.mounts.sign_in.store import (
+    ConnectionStore,
+    Departure,
+    FarClient,
+    SignedIn,
+    SignInFault,
+)
+
+CALLBACK = "mounts/callback"
+DOCUMENT = "mounts/client.json"
+REMEDY = "give its mount a client_id that its operator has registered"
+MAX_CODE = 4_096  # characters
+
+FindSecret = Callable[[MountConfig], Awaitable[str]]  # the secret of a client that the operator names
+
+
+class FoundSignIn(msgspec.Struct, frozen=True):
+    """Where a person would sign in: shown before they leave."""
+
+    issuer: str
+    host: str
+    scopes: tuple[str, ...]
+
+
+class MountSignIn:
+    """The sign-ins at one mount. `public_url`: of this server's pages; `name`: what it calls itself to others."""
+
+    def __init__(
+        self,
+        config: MountConfig,
+        server: str,
+        store: ConnectionStore,
+        public_url: str,
+        name: str,
+        find_secret: FindSecret,
+    ) -> None:
+        self._config = config
+        self.server = server
+        self._store = store
+        self._public_url = public_url
+        self._name = name
+        self._find_secret = find_secret
+        self._requests = OAuthRequests(config.url)
+        self._redirect_uri = f"{public_url}/{CALLBACK}"
+
+    @property
+    def url(self) -> str:
+        """The URL of the mounted server."""
+        return self._config.url
+
+    async def find(self) -> FoundSignIn:
+        """Return where a person would sign in. Raises SignInFault."""
+        found = await self._discover()
+        host = urlsplit(found.server.authorization_endpoint).netloc
+        return FoundSignIn(found.server.issuer, host, tuple(self._choose_scopes(found)))
+
+    async def begin(self, principal: str) -> str:
+        """Return the URL to send a person's browser to. Raises SignInFault."""
+        found = await self._discover()
+        server = found.server
+        client = await self._choose_client(server)
+        verifier = secrets.token_urlsafe(48)
+        scope = " ".join(self._choose_scopes(found))
+        granted = SignedIn(
+            server.issuer, server.token_endpoint, server.revocation_endpoint, client, found.resource, scope, ""
+        )
+        departure = Departure(
+            self._config.name, self.server, verifier, self._redirect_uri, server.sends_issuer, granted
+        )
+        state = await self._store.depart(principal, departure)
+        digest = hashlib.sha256(verifier.encode()).digest()
+        asked = {
+            "response_type": "code",
+            "client_id": client.id,
+            "redirect_uri": self._redirect_uri,
+            "state": state,
+            "code_challenge": base64.urlsafe_b64encode(digest).decode().rstrip("="),
+            "code_challenge_method": "S256",
+            "resource": found.resource,
+            **({"scope": scope} if scope else {}),
+        }
+        page = server.authorization_endpoint
+        return f"{page}{'&' if urlsplit(page).query else '?'}{urlencode(asked)}"
+
+    async def complete(self, principal: str, departure: Departure, answer: Mapping[str, str]) -> None:
+        """Store the connection of a person who has come back with this query. Raises SignInFault."""
+        granted = departure.granted
+        iss = answer.get("iss")
+        if (iss is not None or departure.sends_issuer) and not hmac.compare_digest(
+            (iss or "").encode(), granted.issuer.encode()
+        ):
+            raise SignInFault("the answer did not come from where you were sent: nothing was connected")
+        if answer.get("error") == "access_denied":
+            raise SignInFault("you did not allow it there: nothing was connected")
+        code = answer.get("code", "")
+        if "error" in answer or not 0 < len(code) <= MAX_CODE:
+            raise SignInFault(f"it sent an error, {to_line(answer.get('error', 'no code'), 100)}: try again")
+        try:
+            signed_in, lasts = await requests.redeem_code(
+                self._requests, granted, code, departure.redirect_uri, departure.verifier
+            )
+        except SignInFault as error:
+            if not self._config.client_id:
+                await self._store.forget_client(granted.issuer, departure.redirect_uri)
+            raise SignInFault(f"it gave no token: {error.text}") from None
+        expires_at = None if lasts is None else self._store.now() + lasts
+        await self._store.keep(principal, self._config.name, self.server, signed_in, expires_at)
+
+    async def _discover(self) -> FoundServer:
+        """Raises SignInFault."""
+        try:
+            answer = await self._requests.send("POST", self._config.url, MESSAGE, INITIALIZE)
+            header = answer.headers.get("www-authenticate", "") if answer.status == 401 else ""
+            found = await discover_by(self._requests, self._config.url, parse_challenge(header))
+        except McpClientError as error:
+            raise SignInFault(str(error)) from None
+        if get_origin(found.server.authorization_endpoint) == get_origin(self._public_url):
+            raise SignInFault(f"{found.server.issuer} sends people to this server itself: refused")
+        return found
+
+    def _choose_scopes(self, found: FoundServer) -> list[str]:
+        return list(self._config.scopes) or found.scopes
+
+    async def _choose_client(self, server: IssuerMetadata) -> FarClient:
+        """Return the operator's client, or else the one that this server's document describes, or else one that is
+        registered. Raises SignInFault."""
+        config = self._config
+        if config.client_id:
+            secret = await self._find_secret(config)
+            takes_basic = requests.BASIC in (server.auth_methods or (requests.BASIC,))  # RFC 8414 section 2
+            method = requests.BASIC if takes_basic else requests.POST
+            return FarClient(config.client_id, secret, method if secret else "none")
+        if server.takes_documents and self._public_url.startswith("https://"):
+            return FarClient(f"{self._public_url}/{DOCUMENT}")
+        known = await self._store.find_client(server.issuer, self._redirect_uri)
+        if known is not None:
+            return known
+        if not server.registration_endpoint:
+            raise SignInFault(f"{server.issuer} registers no clients: {REMEDY}")
+        document = describe_client(self._public_url, self._name)
+        asked = {key: document[key] for key in ("client_name", "redirect_uris", "application_type")}
+        try:
+            told = await register_client(self._requests, server, asked, REMEDY)
+        except McpClientError as error:
+            raise SignInFault(str(error)) from None
+        client = _read_client(told)
+        await self._store.keep_client(server.issuer, self._redirect_uri, client)
+        return client
+
+
+def _read_client(told: Mapping[str, Any]) -> FarClient:
+    """Return the client that a server has registered. One may give a secret that nobody asked for."""
+    secret, method = told.get("client_secret"), told.get("token_endpoint_auth_method")
+    if not isinstance(secret, str) or not secret:
+        return FarClient(told["client_id"])
+    return FarClient(told["client_id"], secret, requests.BASIC if method == requests.BASIC else requests.POST)
+
+
+def describe_client(public_url: str, name: str) -> dict[str, Any]:
+    """Return the document at the URL that is a server's id as a client (MCP 2026-07-28, client ID metadata)."""
+    return {
+        "client_id": f"{public_url}/{DOCUMENT}",
+        "client_name": f"{name} at {urlsplit(public_url).netloc}",
+        "client_uri": public_url,
+        "redirect_uris": [f"{public_url}/{CALLBACK}"],
+        "grant_types": ["authorization_code", "refresh_token"],
+        "response_types": ["code"],
+        "token_endpoint_auth_method": "none",
+        "application_type": "web",
+    }

@@ -1,0 +1,108 @@
+"""Ask a token endpoint for tokens, and have them revoked.
+
+Source: RFC 6749, RFC 7009, RFC 8707; MCP 2026-07-28 basic/authorization.
+"""
+
+import base64
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from msgspec.structs import replace
+
+from toolgate.server.cli.mcp_client.client import McpClientError
+from toolgate.server.cli.mcp_client.http import ServerUnreachableError
+from toolgate.server.cli.sign_in.requests import FORM, OAuthAnswer, OAuthRequests
+from toolgate.server.features.mounts.sign_in.store import FarClient, SignedIn, SignInFault
+
+BASIC, POST = "client_secret_basic", "client_secret_post"
+EARLY, SHARE = 30.0, 0.2  # a token is refreshed so many seconds before its end, or at this share of its life
+MAX_TOKEN = 16_384  # characters
+ENDED = ("invalid_grant", "invalid_client", "unauthorized_client", "invalid_scope", "invalid_target")
+
+
+class NotSentError(SignInFault):
+    """The request did not reach the server: it can be made again."""
+
+
+class RefusedError(SignInFault):
+    """The server has refused the grant for good."""
+
+
+async def redeem_code(
+    requests: OAuthRequests, granted: SignedIn, code: str, redirect_uri: str, verifier: str
+) -> tuple[SignedIn, float | None]:
+    """Return the tokens for a code, and in how many seconds they are to be refreshed. Raises SignInFault."""
+    fields = {"grant_type": "authorization_code", "code": code, "redirect_uri": redirect_uri, "code_verifier": verifier}
+    return _read_tokens(await _ask(requests, granted, fields), granted)
+
+
+async def refresh(requests: OAuthRequests, signed_in: SignedIn) -> tuple[SignedIn, float | None]:
+    """Return new tokens, and in how many seconds they are to be refreshed. Raises NotSentError, RefusedError, and
+    SignInFault where nobody knows what became of it."""
+    fields = {"grant_type": "refresh_token", "refresh_token": signed_in.refresh_token}
+    answer = await _ask(requests, signed_in, fields)
+    if answer.status != 200 and answer.json.get("error") in ENDED:
+        raise RefusedError(f"it says {answer.error}")
+    return _read_tokens(answer, signed_in)
+
+
+async def revoke(requests: OAuthRequests, signed_in: SignedIn) -> bool:
+    """Revoke the tokens where the server can. Return whether it has."""
+    if not signed_in.revocation_endpoint:
+        return False
+    fields = {"token": signed_in.refresh_token or signed_in.access_token}
+    try:
+        answer = await _send(requests, signed_in.revocation_endpoint, signed_in.client, fields)
+    except McpClientError:
+        return False
+    return answer.status == 200
+
+
+async def _ask(requests: OAuthRequests, signed_in: SignedIn, fields: Mapping[str, str]) -> OAuthAnswer:
+    asked = {**fields, "resource": signed_in.resource}
+    try:
+        return await _send(requests, signed_in.token_endpoint, signed_in.client, asked)
+    except ServerUnreachableError as error:
+        raise NotSentError(str(error)) from None
+    except McpClientError as error:
+        raise SignInFault(str(error)) from None
+
+
+async def _send(requests: OAuthRequests, url: str, client: FarClient, fields: Mapping[str, str]) -> OAuthAnswer:
+    """Send a form as a client. Raises McpClientError."""
+    headers = dict(FORM)
+    if client.secret and client.method == BASIC:  # RFC 6749 section 2.3.1
+        pair = f"{quote(client.id, safe='')}:{quote(client.secret, safe='')}"
+        headers["Authorization"] = "Basic " + base64.b64encode(pair.encode()).decode()
+    else:
+        fields = {**fields, "client_id": client.id, **({"client_secret": client.secret} if client.secret else {})}
+    return await requests.send("POST", url, headers, urlencode(fields).encode())
+
+
+def _read_tokens(answer: OAuthAnswer, before: SignedIn) -> tuple[SignedIn, float | None]:
+    """Raises SignInFault for an answer without a usable token."""
+    told = answer.json
+    if answer.status != 200:
+        raise SignInFault(f"it refuses: {answer.error}")
+    access, kind = told.get("access_token"), told.get("token_type")
+    if not _is_token(access) or not isinstance(kind, str) or kind.lower() != "bearer":
+        raise SignInFault("it sent no bearer token")
+    again = told.get("refresh_token")
+    scope = told.get("scope")
+    signed_in = replace(
+        before,
+        access_token=access,
+        refresh_token=again if _is_token(again) else before.refresh_token,
+        scope=scope if isinstance(scope, str) and scope else before.scope,
+    )
+    lasts = told.get("expires_in")
+    if isinstance(lasts, str) and lasts.isdecimal():
+        lasts = int(lasts)
+    if isinstance(lasts, bool) or not isinstance(lasts, (int, float)) or not 0 < lasts < 2**31:
+        return signed_in, None
+    return signed_in, lasts - min(EARLY, SHARE * lasts)
+
+
+def _is_token(value: Any) -> bool:
+    return isinstance(value, str) and 0 < len(value) <= MAX_TOKEN and value.isascii() and value.isprintable()

@@ -1,0 +1,87 @@
+"""Read and write the rows of connections, departures and registered clients. Each function runs inside a transaction.
+What is secret arrives sealed, or as a digest."""
+
+from typing import Any
+
+from toolgate.server.state import tables
+
+
+def find_connection(connection: "tables.Connection", principal: str, mount: str) -> Any:
+    """Return the row of a person at a mount, or None."""
+    table = tables.mount_connection
+    return connection.execute(table.select().filter_by(principal=principal, mount=mount)).one_or_none()
+
+
+def list_connections(connection: "tables.Connection", principal: str) -> list[Any]:
+    """Return the rows of a person, by mount."""
+    table = tables.mount_connection
+    return list(connection.execute(table.select().filter_by(principal=principal).order_by(table.c.mount)))
+
+
+def write_connection(connection: "tables.Connection", principal: str, mount: str, **row: Any) -> None:
+    """Write a connection in place of the one before."""
+    tables.write_row(connection, tables.mount_connection, {"principal": principal, "mount": mount}, row)
+
+
+def change_connection(
+    connection: "tables.Connection", principal: str, mount: str, expected: str, **values: Any
+) -> bool:
+    """Change a connection that is still sealed like this. Return whether it was."""
+    table = tables.mount_connection
+    same = table.update().where(table.c.principal == principal, table.c.mount == mount, table.c.sealed == expected)
+    return connection.execute(same.values(**values).returning(table.c.mount)).first() is not None
+
+
+def begin_refresh(connection: "tables.Connection", principal: str, mount: str, expected: str, now: float) -> bool:
+    """Mark that a refresh is sent, unless one was, or the tokens are others by now. Return whether it is marked."""
+    row = find_connection(connection, principal, mount)
+    if row is None or row.sealed != expected or row.refreshing_since is not None or row.ended is not None:
+        return False
+    return change_connection(connection, principal, mount, expected, refreshing_since=now)
+
+
+def remove_connections(connection: "tables.Connection", principal: str, mount: str | None = None) -> list[Any]:
+    """Remove a person's connection to one mount, or to all, and return the rows."""
+    table = tables.mount_connection
+    mine = table.delete().where(table.c.principal == principal)
+    if mount is not None:
+        mine = mine.where(table.c.mount == mount)
+    return list(connection.execute(mine.returning(*table.c)))
+
+
+def add_departure(connection: "tables.Connection", now: float, most: int, **row: Any) -> None:
+    """Add a departure, and remove those that are over and a person's oldest."""
+    table = tables.mount_departure
+    connection.execute(table.delete().where(table.c.until <= now))
+    connection.execute(table.insert().values(**row))
+    mine = tables.select(table.c.hash).where(table.c.principal == row["principal"])
+    oldest = mine.order_by(table.c.until.desc(), table.c.hash).offset(most)
+    connection.execute(table.delete().where(table.c.hash.in_(oldest)))
+
+
+def take_departure(connection: "tables.Connection", hashed: str, principal: str, now: float) -> Any:
+    """Remove a person's departure and return it, or None. Another person's stays."""
+    table = tables.mount_departure
+    mine = table.delete().where(table.c.hash == hashed, table.c.principal == principal)
+    row = connection.execute(mine.returning(*table.c)).one_or_none()
+    return row if row is not None and row.until > now else None
+
+
+def remove_departures(connection: "tables.Connection", principal: str) -> None:
+    connection.execute(tables.mount_departure.delete().where(tables.mount_departure.c.principal == principal))
+
+
+def find_client(connection: "tables.Connection", issuer: str, redirect_uri: str) -> Any:
+    """Return the row of the client that is registered at an issuer, or None."""
+    table = tables.mount_client
+    return connection.execute(table.select().filter_by(issuer=issuer, redirect_uri=redirect_uri)).one_or_none()
+
+
+def write_client(connection: "tables.Connection", issuer: str, redirect_uri: str, sealed: str, now: float) -> None:
+    key = {"issuer": issuer, "redirect_uri": redirect_uri}
+    tables.write_row(connection, tables.mount_client, key, {"sealed": sealed, "made_at": now})
+
+
+def remove_client(connection: "tables.Connection", issuer: str, redirect_uri: str) -> None:
+    table = tables.mount_client
+    connection.execute(table.delete().where(table.c.issuer == issuer, table.c.redirect_uri == redirect_uri))

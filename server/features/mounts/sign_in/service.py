@@ -1,0 +1,124 @@
+"""Hold what the sign-ins of one server share: its mounts where people sign in, their connections, and the way there."""
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import Callable
+from urllib.parse import quote
+
+from toolgate.server.cli.sign_in.requests import OAuthRequests
+from toolgate.server.features.mounts.config import secret_references
+from toolgate.server.features.mounts.config.mount_config import MountConfig
+from toolgate.server.features.mounts.kept_secrets import filling
+from toolgate.server.features.mounts.kept_secrets.secret_store import TEAM, SecretStore
+from toolgate.server.features.mounts.pins.gate import digest_server
+from toolgate.server.features.mounts.sign_in import requests
+from toolgate.server.features.mounts.sign_in.flow import MountSignIn
+from toolgate.server.features.mounts.sign_in.store import ConnectionStore, MountConnection, SignInFault
+from toolgate.server.features.mounts.sign_in.tokens import MountTokens
+from toolgate.server.state.store import StateError
+
+REVOKE_WITHIN = 10.0  # seconds
+
+log = logging.getLogger("toolgate.mounts")
+
+
+class SignInService:
+    """The sign-ins of one server. `name`: what it calls itself to others."""
+
+    def __init__(self, store: ConnectionStore, secrets: SecretStore, name: str) -> None:
+        self.store = store
+        self.public_url = ""  # of the pages, once they are served
+        self._secrets = secrets
+        self._name = name
+        self._tokens: dict[str, MountTokens] = {}  # by mount
+        self._configs: dict[str, MountConfig] = {}
+        self._watching: defaultdict[str, list[Callable[[], None]]] = defaultdict(list)
+        self._revoking: set[asyncio.Task[None]] = set()
+
+    def open_tokens(self, config: MountConfig) -> MountTokens:
+        """Return the tokens of a mount, which is one of this server's from now on."""
+        found = MountTokens(config, digest_server(config), self.store, lambda: self._find_link(config.name))
+        self._configs[config.name] = config
+        self._tokens[config.name] = found
+        return found
+
+    def close_tokens(self, config: MountConfig) -> None:
+        """Forget a mount that is served no more."""
+        if self._configs.get(config.name) is config:
+            del self._configs[config.name], self._tokens[config.name]
+
+    @property
+    def configs(self) -> list[MountConfig]:
+        """The mounts where people sign in, by name."""
+        return [self._configs[name] for name in sorted(self._configs)]
+
+    def find(self, mount: str) -> MountSignIn | None:
+        """Return the sign-ins of a mount, or None: there is none of this name where people sign in."""
+        config = self._configs.get(mount)
+        if config is None or not self.public_url:
+            return None
+        return MountSignIn(
+            config, digest_server(config), self.store, self.public_url, self._name, self._find_client_secret
+        )
+
+    async def disconnect(self, principal: str, mount: str | None = None) -> bool:
+        """End a person's connection to a mount, or all they have, here and at the far servers. Return whether there was
+        one. Raises StateError."""
+        removed = await self.store.remove(principal, mount)
+        for held in removed:
+            self.note_change(principal, held.mount)
+            task = asyncio.get_running_loop().create_task(self._revoke(held))
+            self._revoking.add(task)
+            task.add_done_callback(self._revoking.discard)
+        return bool(removed)
+
+    def note_change(self, principal: str, mount: str) -> None:
+        """A person has connected a mount or ended that: nothing in memory counts."""
+        if (tokens := self._tokens.get(mount)) is not None:
+            tokens.forget(principal)
+        for notify in list(self._watching.get(principal, ())):
+            notify()
+
+    def watch(self, principal: str, notify: Callable[[], None]) -> Callable[[], None]:
+        """Call `notify` at each change of a person's connections here. Return a function that stops this."""
+        self._watching[principal].append(notify)
+
+        def stop() -> None:
+            self._watching[principal].remove(notify)
+            if not self._watching[principal]:
+                del self._watching[principal]
+
+        return stop
+
+    async def close(self) -> None:
+        """Wait a moment for what is being revoked."""
+        if self._revoking:
+            await asyncio.wait(self._revoking, timeout=REVOKE_WITHIN)
+
+    async def _revoke(self, held: MountConnection) -> None:
+        config = self._configs.get(held.mount)
+        if held.signed_in is None or config is None:
+            return
+        try:
+            async with asyncio.timeout(REVOKE_WITHIN):
+                is_revoked = await requests.revoke(OAuthRequests(config.url), held.signed_in)
+        except TimeoutError:
+            is_revoked = False
+        if not is_revoked:
+            log.info("mount %s: the far server took no revocation of a connection that was ended", held.mount)
+
+    def _find_link(self, mount: str) -> str:
+        return f"{self.public_url}/mounts/connect?name={quote(mount)}" if self.public_url else ""
+
+    async def _find_client_secret(self, config: MountConfig) -> str:
+        """Return the secret of the operator's client. Raises SignInFault."""
+        names = secret_references.find_names([config.client_secret])
+        try:
+            found = await self._secrets.find(TEAM, names)
+            values = {name: self._secrets.open(each) for name, each in found.items()}
+        except StateError as error:
+            raise SignInFault(error.text) from None
+        if missing := sorted(names.difference(values)):
+            raise SignInFault(f"the secret {missing[0]} is not set: its operator has to")
+        return filling.fill_in(config.client_secret, values)

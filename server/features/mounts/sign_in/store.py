@@ -1,0 +1,227 @@
+"""Keep people's connections to mounted servers in the state, sealed."""
+
+import hashlib
+import secrets
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from toolgate.server.features.mounts.kept_secrets.secret_store import KEY
+from toolgate.server.features.mounts.sign_in import rows
+from toolgate.server.protocol.errors import InvalidParams
+from toolgate.server.state.keys.sealed_state import Sealer
+from toolgate.server.state.keys.sealing_keys import SealingKeys
+from toolgate.server.state.store import Store
+from toolgate.tools.api.errors import ToolError
+
+DEPARTURE = 600.0  # seconds that a person may take at the authorization server
+MAX_DEPARTURES = 8  # of one person; the oldest give way
+UNREADABLE = "its tokens can't be read: the key that sealed them was lost"
+
+
+class FarClient(msgspec.Struct, frozen=True):
+    """The client that this server is at an authorization server. `method`: how it shows its secret, if it has one."""
+
+    id: str
+    secret: str = ""
+    method: str = "none"
+
+
+class SignedIn(msgspec.Struct, frozen=True):
+    """The tokens of a person, and all that it takes to renew and to revoke them."""
+
+    issuer: str
+    token_endpoint: str
+    revocation_endpoint: str
+    client: FarClient
+    resource: str
+    scope: str
+    access_token: str
+    refresh_token: str = ""
+
+
+class Departure(msgspec.Struct, frozen=True):
+    """What the answer to a sign-in under way is checked against, and what it is for."""
+
+    mount: str
+    server: str
+    verifier: str
+    redirect_uri: str
+    sends_issuer: bool
+    granted: SignedIn  # without tokens
+
+
+class MountConnection(msgspec.Struct, frozen=True):
+    """One person's connection. `expires_at`: when its access token is to be refreshed; `refreshing_since`: a refresh
+    was sent then, whose answer has not come; `ended`: why the person has to sign in again, or "". `server`: digest of
+    the mount's URL."""
+
+    principal: str
+    mount: str
+    server: str
+    sealed: str
+    signed_in: SignedIn | None
+    expires_at: float | None
+    refreshing_since: float | None
+    ended: str
+    made_at: float
+
+
+class ConnectionStore:
+    """The connections of everybody. Each method raises StateError."""
+
+    def __init__(self, store: Store, keys: SealingKeys) -> None:
+        self._store = store
+        self._sealer = Sealer(keys.find(KEY), None)
+
+    def now(self) -> float:
+        return self._store.now()
+
+    async def find(self, principal: str, mount: str) -> MountConnection | None:
+        if self._store.is_empty():
+            return None
+        row = await self._store.read(partial(rows.find_connection, principal=principal, mount=mount))
+        return None if row is None else self._open(row)
+
+    async def list(self, principal: str) -> Sequence[MountConnection]:
+        """Return the connections of a person, by mount."""
+        if self._store.is_empty():
+            return []
+        return [self._open(row) for row in await self._store.read(partial(rows.list_connections, principal=principal))]
+
+    async def keep(
+        self, principal: str, mount: str, server: str, signed_in: SignedIn, expires_at: float | None
+    ) -> None:
+        """Store a connection in place of the one before."""
+        row: dict[str, Any] = {
+            "server": server,
+            "sealed": self._seal(signed_in, principal, mount),
+            "expires_at": expires_at,
+            "refreshing_since": None,
+            "ended": None,
+            "made_at": self.now(),
+        }
+        await self._write(partial(rows.write_connection, principal=principal, mount=mount, **row))
+
+    async def keep_refreshed(self, held: MountConnection, signed_in: SignedIn, expires_at: float | None) -> bool:
+        """Store the answer to a refresh. Return False if the person has ended or renewed the connection meanwhile."""
+        sealed = self._seal(signed_in, held.principal, held.mount)
+        return await self._change(held, sealed=sealed, expires_at=expires_at, refreshing_since=None)
+
+    async def begin_refresh(self, held: MountConnection) -> bool:
+        """Mark that a refresh is sent now. Return False if it must not be: others were first."""
+        begin = partial(
+            rows.begin_refresh,
+            principal=held.principal,
+            mount=held.mount,
+            expected=held.sealed,
+            now=self.now(),
+        )
+        return bool(await self._write(begin))
+
+    async def undo_refresh(self, held: MountConnection) -> None:
+        """Take the mark back: the refresh was not sent."""
+        await self._change(held, refreshing_since=None)
+
+    async def end(self, held: MountConnection, why: str) -> None:
+        """Have the person sign in again."""
+        await self._change(held, ended=why, refreshing_since=None)
+
+    async def remove(self, principal: str, mount: str | None = None) -> Sequence[MountConnection]:
+        """Remove a person's connection to a mount, or all they have, and return what was there."""
+        if self._store.is_empty():
+            return []
+
+        def remove(connection: Any) -> list[Any]:
+            if mount is None:
+                rows.remove_departures(connection, principal)
+            return rows.remove_connections(connection, principal, mount)
+
+        return [self._open(row) for row in await self._write(remove)]
+
+    async def depart(self, principal: str, departure: Departure) -> str:
+        """Store what a sign-in that begins now is checked against. Return its `state`."""
+        state = secrets.token_urlsafe(32)
+        hashed = _hash(state)
+        row: dict[str, Any] = {
+            "hash": hashed,
+            "principal": principal,
+            "sealed": self._sealer.seal(msgspec.to_builtins(departure), principal, ["departure", hashed]),
+            "until": self.now() + DEPARTURE,
+        }
+        await self._write(partial(rows.add_departure, now=self.now(), most=MAX_DEPARTURES, **row))
+        return state
+
+    async def take_departure(self, principal: str, state: str) -> Departure | None:
+        """Return what a person's sign-in is checked against, once; None for another's, an old or an unknown one."""
+        if self._store.is_empty():
+            return None
+        hashed = _hash(state)
+        row = await self._write(partial(rows.take_departure, hashed=hashed, principal=principal, now=self.now()))
+        if row is None:
+            return None
+        try:
+            found = self._sealer.unseal(row.sealed, principal, ["departure", hashed])
+        except InvalidParams:
+            return None
+        return msgspec.convert(found, Departure)
+
+    async def find_client(self, issuer: str, redirect_uri: str) -> FarClient | None:
+        """Return the client that was registered, or None."""
+        if self._store.is_empty():
+            return None
+        row = await self._store.read(partial(rows.find_client, issuer=issuer, redirect_uri=redirect_uri))
+        if row is None:
+            return None
+        try:
+            return msgspec.convert(self._sealer.unseal(row.sealed, issuer, ["client", redirect_uri]), FarClient)
+        except InvalidParams:
+            return None
+
+    async def keep_client(self, issuer: str, redirect_uri: str, client: FarClient) -> None:
+        sealed = self._sealer.seal(msgspec.to_builtins(client), issuer, ["client", redirect_uri])
+        key: dict[str, Any] = {"issuer": issuer, "redirect_uri": redirect_uri}
+        await self._write(partial(rows.write_client, **key, sealed=sealed, now=self.now()))
+
+    async def forget_client(self, issuer: str, redirect_uri: str) -> None:
+        """Forget a client that its server no longer knows."""
+        await self._write(partial(rows.remove_client, issuer=issuer, redirect_uri=redirect_uri))
+
+    async def _write(self, work: Any) -> Any:
+        return await self._store.transact(work, alone="mounts")
+
+    async def _change(self, held: MountConnection, **values: Any) -> bool:
+        key: dict[str, Any] = {"principal": held.principal, "mount": held.mount, "expected": held.sealed}
+        return bool(await self._write(partial(rows.change_connection, **key, **values)))
+
+    def _seal(self, signed_in: SignedIn, principal: str, mount: str) -> str:
+        return self._sealer.seal(msgspec.to_builtins(signed_in), principal, ["connection", mount])
+
+    def _open(self, row: Any) -> MountConnection:
+        signed_in, ended = None, row.ended or ""
+        try:
+            found: Mapping[str, Any] = self._sealer.unseal(row.sealed, row.principal, ["connection", row.mount])
+            signed_in = msgspec.convert(found, SignedIn)
+        except (InvalidParams, msgspec.ValidationError):
+            ended = UNREADABLE
+        return MountConnection(
+            row.principal,
+            row.mount,
+            row.server,
+            row.sealed,
+            signed_in,
+            row.expires_at,
+            row.refreshing_since,
+            ended,
+            row.made_at,
+        )
+
+
+class SignInFault(ToolError):
+    """A sign-in at a mounted server failed; the text says why, to the person."""
+
+
+def _hash(state: str) -> str:
+    return hashlib.sha256(state.encode("utf-8", "replace")).hexdigest()

@@ -1,0 +1,1 @@
+"""Test signing people in at mounted servers."""

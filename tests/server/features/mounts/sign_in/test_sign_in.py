@@ -1,0 +1,316 @@
+"""People sign in at a mounted server, each for themselves: there and back, tokens, their ends, and attacks."""
+
+import http.client
+import json
+import sqlite3
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
+
+import pytest
+
+from tests.clients.raw_client import eventually
+from tests.server.auth.minted_tokens import Signed, signed_site
+from tests.server.auth.sign_in_server import Browser, PageAnswer
+from tests.server.features.mounts.kept_secrets.test_secrets import find_files_with, set_secret
+from tests.server.features.mounts.mounted import url_mount, write_config
+from tests.server.features.mounts.sign_in.far_sign_in import HUGE, FarSignIn, far_sign_in
+from tests.servers import forked_command
+from tests.servers.forked_command import COMMAND
+from tests.servers.home_page_server import AppUser
+from tests.transports.web.test_home import _csrf as find_csrf
+
+AUTH = ('auth = "oauth"', 'scope = "tools:shell"')
+
+
+class Scene:
+    """A server with the mount, and two people with apps."""
+
+    def __init__(self, signed: Signed, far: FarSignIn) -> None:
+        self.signed, self.far = signed, far
+        self.url, self.state = signed.site.url, signed.site.state
+        self.ada, self.bob = AppUser(signed, "ada", "Fern"), AppUser(signed, "bob", "Workbench")
+
+    def leave(self, browser: Browser) -> PageAnswer:
+        """Return the answer to the form of our own page before a sign-in."""
+        page = browser.get("/mounts/connect?name=far")
+        if page.status != 200:
+            return page
+        return browser.post("/mounts/connect", {"csrf": page.field("csrf"), "name": "far"})
+
+    def visit(self, location: str) -> dict[str, str]:
+        """Go to the authorization server, and return the query that it sends the browser back with."""
+        parts = urlsplit(location)
+        with closing(http.client.HTTPConnection(parts.hostname or "", parts.port)) as there:
+            there.request("GET", f"{parts.path}?{parts.query}")
+            back = there.getresponse().headers["Location"]
+        assert back.startswith(f"{self.url}/mounts/callback?"), back
+        return dict(parse_qsl(urlsplit(back).query))
+
+    def connect(self, who: AppUser, subject: str = "ada-there") -> PageAnswer:
+        self.far.subject = subject
+        browser = who.browser()
+        return come_back(browser, self.visit(self.leave(browser).location))
+
+    def call(self, who: AppUser, tool: str = "far__whoami") -> str:
+        """Return the text of the result, or of the error."""
+        _, raw, said = who.ask("tools/call", {"name": tool, "arguments": {}})
+        answered = said or json.loads(raw.decode().rpartition("data: ")[2])
+        if "error" in answered:
+            return str(answered["error"]["message"])
+        return str(answered["result"]["content"][0]["text"])
+
+    def list_far(self, who: AppUser) -> set[str]:
+        _, raw, said = who.ask("tools/list", {})
+        listed = said or json.loads(raw.decode().rpartition("data: ")[2])
+        return {tool["name"] for tool in listed["result"]["tools"] if tool["name"].startswith("far__")}
+
+    def wait_listed(self, who: AppUser) -> None:
+        assert eventually(lambda: "far__whoami" in self.list_far(who)), self.signed.site.log()
+
+    def change(self, words: str) -> None:
+        with closing(sqlite3.connect(self.state / "state.db")) as database, database:
+            database.execute(words)
+
+
+def come_back(browser: Browser, answer: dict[str, str]) -> PageAnswer:
+    return browser.get(f"/mounts/callback?{urlencode(answer)}")
+
+
+@pytest.fixture
+def far() -> Iterator[FarSignIn]:
+    with far_sign_in() as opened:
+        yield opened
+
+
+@pytest.fixture
+def lines() -> tuple[str, ...]:
+    return ()
+
+
+@pytest.fixture
+def scene(tmp_path: Path, far: FarSignIn, lines: tuple[str, ...]) -> Iterator[Scene]:
+    table = url_mount(f"{far.origin}/mcp", "far", *AUTH, *lines)
+    with signed_site(tmp_path / "server", *write_config(tmp_path, table)) as signed:
+        yield Scene(signed, far)
+
+
+def test_a_person_connects_and_calls_and_ends_it(scene: Scene) -> None:
+    assert "not connected" in scene.ada.browser().get("/").text
+    assert scene.list_far(scene.ada) == set()
+    browser = scene.ada.browser()
+    page = browser.get("/mounts/connect?name=far")
+    host = urlsplit(scene.far.origin).netloc
+    assert all(word in page.text for word in (host, "ada", "<code>read</code>", "Go there and sign in"))
+    told = scene.connect(scene.ada)
+    assert (told.status, "Connected" in told.text) == (200, True)
+    scene.wait_listed(scene.ada)
+    assert scene.call(scene.ada) == "ada-there"
+    shown = browser.get("/").text
+    assert "connected</b> since" in shown
+    tokens = [*scene.far.access, *scene.far.refresh]
+    assert not [token for token in tokens if token in shown]
+    ended = browser.post("/", {"csrf": find_csrf(shown), "disconnect": "far"})
+    assert (ended.status, "The connection was ended." in ended.text) == (200, True)
+    assert eventually(lambda: scene.far.revoked == [next(iter(scene.far.refresh))])
+    assert "SIGN_IN_REQUIRED" in scene.call(scene.ada)
+    assert browser.post("/", {"csrf": find_csrf(shown), "disconnect": "far"}).status == 404
+
+
+def test_a_call_without_a_connection_has_the_link(scene: Scene) -> None:
+    scene.connect(scene.ada)
+    scene.wait_listed(scene.ada)
+    scene.far.end_access()
+    scene.far.refresh.clear()
+    text = scene.call(scene.ada)
+    assert f"connect it again (it says invalid_grant) at {scene.url}/mounts/connect?name=far" in text, text
+    assert "far__whoami" in scene.list_far(scene.ada)
+    assert "ended</b> it says invalid_grant" in scene.ada.browser().get("/").text
+    scene.connect(scene.ada)
+    assert scene.call(scene.ada) == "ada-there"
+
+
+def test_two_people_never_use_one_connection(scene: Scene) -> None:
+    scene.connect(scene.ada)
+    scene.wait_listed(scene.ada)
+    assert scene.list_far(scene.bob) == set()
+    scene.connect(scene.bob, "bob-there")
+    scene.wait_listed(scene.bob)
+    for _ in range(3):
+        assert (scene.call(scene.ada), scene.call(scene.bob)) == ("ada-there", "bob-there")
+        assert "far__of_ada_there" in scene.list_far(scene.ada) - scene.list_far(scene.bob)
+    inbound = [scene.ada.token, scene.bob.token]
+    assert scene.far.seen and not [token for token in inbound if any(token in seen for seen in scene.far.seen)]
+    for token in (*scene.far.access, *scene.far.refresh):
+        assert find_files_with(scene.state, token) == [] and token not in scene.signed.site.log()
+
+
+def test_calls_at_the_end_of_a_token_refresh_it_once(scene: Scene) -> None:
+    scene.far.lifetime = 5  # it is refreshed a second before its end
+    scene.connect(scene.ada)
+    scene.wait_listed(scene.ada)
+    scene.far.lifetime, scene.far.refresh_takes = 3600, 0.5
+    time.sleep(4.2)
+    before = scene.far.refreshes
+    with ThreadPoolExecutor(20) as threads:
+        people = [AppUser.__new__(AppUser) for _ in range(20)]
+        for number, each in enumerate(people):
+            each.__dict__.update(scene.ada.__dict__, _last_id=1_000 * (number + 1))
+        said = list(threads.map(scene.call, people))
+    assert said == ["ada-there"] * 20
+    assert (scene.far.refreshes - before, scene.far.reused) == (1, 0)
+
+
+def test_a_token_that_its_server_ended_early_is_refreshed(scene: Scene) -> None:
+    scene.connect(scene.ada)
+    scene.wait_listed(scene.ada)
+    for _ in range(3):
+        scene.far.end_access()
+        assert scene.call(scene.ada) == "ada-there"
+    assert (scene.far.refreshes, scene.far.reused) == (3, 0)
+
+
+def test_an_answer_without_a_refresh_token_keeps_the_old_one(scene: Scene) -> None:
+    scene.far.rotates = False
+    scene.connect(scene.ada)
+    scene.wait_listed(scene.ada)
+    for _ in range(2):
+        scene.far.end_access()
+        assert scene.call(scene.ada) == "ada-there"
+    assert scene.far.refreshes == 2
+
+
+def test_a_refresh_whose_answer_never_came_is_not_sent_again(scene: Scene) -> None:
+    scene.connect(scene.ada)
+    scene.wait_listed(scene.ada)
+    scene.far.end_access()
+    scene.far.answers = ["break"]
+    text = scene.call(scene.ada)
+    assert "what became of its last refresh is not known" in text and "connect it again" in text, text
+    assert "what became of its last refresh is not known" in scene.call(scene.ada)
+    assert scene.far.refreshes == 0
+    scene.connect(scene.ada)
+    assert scene.call(scene.ada) == "ada-there"
+
+
+@pytest.mark.parametrize("lines", [("refresh_retry = true",)])
+def test_a_server_that_takes_a_second_try_gets_one(scene: Scene) -> None:
+    scene.connect(scene.ada)
+    scene.wait_listed(scene.ada)
+    scene.far.end_access()
+    scene.far.answers = ["break"]
+    assert scene.call(scene.ada) == "ada-there"
+
+
+@pytest.mark.parametrize("lines", [(), ("refresh_retry = true",)])
+def test_a_mark_that_a_killed_server_left_ends_the_connection(scene: Scene, lines: tuple[str, ...]) -> None:
+    scene.connect(scene.ada)
+    scene.wait_listed(scene.ada)
+    scene.change("UPDATE mount_connection SET refreshing_since = 1, expires_at = 1")
+    scene.far.end_access()
+    text = scene.call(scene.ada)
+    assert text == "ada-there" if lines else "what became of its last refresh is not known" in text, text
+
+
+def test_a_server_that_wants_more_rights_is_connected_again(scene: Scene) -> None:
+    scene.connect(scene.ada)
+    scene.wait_listed(scene.ada)
+    scene.far.needed_scope = scene.far.challenge_scope = "write"
+    assert "it wants more rights: write" in scene.call(scene.ada)
+    scene.connect(scene.ada)
+    assert scene.call(scene.ada) == "ada-there"
+
+
+def test_a_state_is_one_persons_and_counts_once(scene: Scene) -> None:
+    mine, theirs = scene.ada.browser(), scene.bob.browser()
+    answer = scene.visit(scene.leave(mine).location)
+    assert come_back(theirs, answer).status == 400
+    assert come_back(mine, answer).status == 200
+    for used in (answer, {**answer, "state": "x"}, {"state": answer["state"]}, {}):
+        again = come_back(mine, used)
+        assert (again.status, "begin again" in again.text) == (400, True)
+    stranger = Browser(urlsplit(scene.url).port or 0, {"accept": "text/html"})
+    for path in ("/mounts/connect?name=far", f"/mounts/callback?{urlencode(answer)}"):
+        assert stranger.get(path).location == "/login"
+    assert scene.list_far(scene.bob) == set()
+
+
+@pytest.mark.parametrize("iss", ["http://evil.example", None])
+def test_an_answer_from_elsewhere_is_refused(scene: Scene, iss: str | None) -> None:
+    scene.far.iss = iss
+    told = scene.connect(scene.ada)
+    assert told.status == 502 and "did not come from where you were sent" in told.text
+    assert not scene.far.access
+
+
+def test_a_form_of_another_page_or_person_leads_nowhere(scene: Scene) -> None:
+    mine, theirs = scene.ada.browser(), scene.bob.browser()
+    token = mine.get("/mounts/connect?name=far").field("csrf")
+    assert theirs.post("/mounts/connect", {"csrf": token, "name": "far"}).status == 403
+    assert mine.post("/mounts/connect", {"csrf": token, "name": "other"}).status == 403
+    assert mine.get("/mounts/connect?name=other").status == 404
+
+
+@pytest.mark.parametrize(
+    ("resource", "metadata", "told"),
+    [
+        ({"resource": "https://other.example/mcp"}, {}, "calls itself https://other.example/mcp"),
+        ({"resource": "http://127.0.0.1"}, {}, "calls itself http://127.0.0.1"),
+        ({"authorization_servers": []}, {}, "names no authorization server"),
+        ({"authorization_servers": ["http://10.0.0.1"]}, {}, "must be an https URL"),
+        ({}, {"issuer": "https://other.example"}, "are of https://other.example"),
+        ({}, {"code_challenge_methods_supported": ["plain"]}, "does not support PKCE"),
+        ({}, {"authorization_endpoint": "javascript:alert(1)"}, "authorization_endpoint must be an https URL"),
+        ({}, {"authorization_endpoint": "OURS"}, "sends people to this server itself"),
+        ({}, {"registration_endpoint": None}, "registers no clients"),
+    ],
+)
+def test_documents_that_lead_elsewhere_are_refused(
+    scene: Scene, resource: dict[str, Any], metadata: dict[str, Any], told: str
+) -> None:
+    scene.far.resource = resource
+    scene.far.metadata = {name: f"{scene.url}/x" if value == "OURS" else value for name, value in metadata.items()}
+    page = scene.leave(scene.ada.browser())
+    assert page.status == 502 and told in page.text.replace("&#39;", "'"), page.text
+
+
+@pytest.mark.parametrize("answer", [(200, b"<html>"), (200, b"x" * HUGE), (302, {}), (200, {"access_token": "a\nb"})])
+def test_a_token_endpoint_that_answers_nonsense_connects_nothing(scene: Scene, answer: Any) -> None:
+    scene.far.answers = [answer]
+    told = scene.connect(scene.ada)
+    assert told.status == 502 and "it gave no token" in told.text, told.text
+    assert scene.list_far(scene.ada) == set()
+
+
+@pytest.mark.parametrize("lines", [('client_id = "ours"', 'client_secret = "${secret:FAR}"', 'scopes = ["a", "b"]')])
+def test_the_operators_client_shows_its_secret(scene: Scene) -> None:
+    refused = scene.leave(scene.ada.browser())
+    assert refused.status == 502 and "the secret FAR is not set" in refused.text
+    set_secret(scene.state, "FAR", "s3cret-of-the-client")
+    scene.far.static = {"ours": "s3cret-of-the-client"}
+    location = scene.leave(scene.ada.browser()).location
+    assert "client_id=ours" in location and f"scope={quote('a')}+b" in location and "s3cret" not in location
+    scene.connect(scene.ada)
+    scene.wait_listed(scene.ada)
+    assert scene.call(scene.ada) == "ada-there" and scene.far.registered == []
+    assert find_files_with(scene.state, "s3cret-of-the-client") == []
+
+
+def test_one_client_is_registered_for_all(scene: Scene) -> None:
+    for who in (scene.ada, scene.bob):
+        scene.connect(who)
+    (client,) = scene.far.registered
+    assert client["redirect_uris"] == [f"{scene.url}/mounts/callback"]
+    document = json.loads(scene.ada.browser().get("/mounts/client.json").body)
+    assert document["client_id"] == f"{scene.url}/mounts/client.json"
+
+
+def test_it_goes_with_the_account(scene: Scene) -> None:
+    scene.connect(scene.ada)
+    words = [COMMAND, "user", "remove", "ada", "--state", str(scene.state)]
+    assert forked_command.run(words, "", cwd=scene.state, env={"PATH": "/usr/bin:/bin"}).returncode == 0
+    assert eventually(lambda: len(scene.far.revoked) == 1)
