@@ -78,6 +78,8 @@ class MountsFeature:
             host.views.take(lambda _: self._views)
         host.jobs.append(Job(lambda: self._follow(host), FOLLOW_AFTER))
         host.jobs.append(Job(self._end_left, LOOK))
+        if host.signs_in:
+            host.jobs.append(Job(lambda: self._open_sign_ins(host).end_orphans(), FOLLOW_AFTER))
 
     async def connect(self, host: AppHost) -> None:
         """Raises UsageError for a table that can't be read."""

@@ -5,6 +5,8 @@ from typing import Any
 
 from toolgate.server.state import tables
 
+ORPHANED = "the account was removed"
+
 
 def find_connection(connection: "tables.Connection", principal: str, mount: str) -> Any:
     """Return the row of a person at a mount, or None."""
@@ -38,6 +40,20 @@ def begin_refresh(connection: "tables.Connection", principal: str, mount: str, e
     if row is None or row.sealed != expected or row.refreshing_since is not None or row.ended is not None:
         return False
     return change_connection(connection, principal, mount, expected, refreshing_since=now)
+
+
+def orphan_connections(connection: "tables.Connection", principal: str) -> None:
+    """Mark what a person has whose account is removed. A server removes it, which can have it revoked."""
+    table = tables.mount_connection
+    connection.execute(table.update().where(table.c.principal == principal).values(ended=ORPHANED))
+    remove_departures(connection, principal)
+
+
+def list_orphans(connection: "tables.Connection") -> list[str]:
+    """Return the people whose connections are marked, each once."""
+    table = tables.mount_connection
+    found = tables.select(table.c.principal).where(table.c.ended == ORPHANED).distinct()
+    return list(connection.execute(found).scalars())
 
 
 def remove_connections(connection: "tables.Connection", principal: str, mount: str | None = None) -> list[Any]:

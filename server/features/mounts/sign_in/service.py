@@ -1,6 +1,7 @@
 """Hold what the sign-ins of one server share: its mounts where people sign in, their connections, and the way there."""
 
 import asyncio
+import contextlib
 import logging
 from collections import defaultdict
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from toolgate.server.features.mounts.sign_in.tokens import MountTokens
 from toolgate.server.state.store import StateError
 
 REVOKE_WITHIN = 10.0  # seconds
+ORPHANS_EVERY = 15.0  # seconds
 
 log = logging.getLogger("toolgate.mounts")
 
@@ -72,6 +74,15 @@ class SignInService:
             self._revoking.add(task)
             task.add_done_callback(self._revoking.discard)
         return bool(removed)
+
+    async def end_orphans(self) -> None:
+        """End what people have whose accounts were removed, again and again."""
+        while True:
+            if self._configs:
+                with contextlib.suppress(StateError):  # the next look finds them
+                    for principal in await self.store.list_orphans():
+                        await self.disconnect(principal)
+            await asyncio.sleep(ORPHANS_EVERY)
 
     def note_change(self, principal: str, mount: str) -> None:
         """A person has connected a mount or ended that: nothing in memory counts."""

@@ -141,6 +141,12 @@ class ConnectionStore:
 
         return [self._open(row) for row in await self._write(remove)]
 
+    async def list_orphans(self) -> Sequence[str]:
+        """Return the people whose accounts are removed, and whose connections are not yet."""
+        if self._store.is_empty():
+            return []
+        return list(await self._store.read(rows.list_orphans))
+
     async def depart(self, principal: str, departure: Departure) -> str:
         """Store what a sign-in that begins now is checked against. Return its `state`."""
         state = secrets.token_urlsafe(32)

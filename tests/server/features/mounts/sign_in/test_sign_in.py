@@ -314,3 +314,5 @@ def test_it_goes_with_the_account(scene: Scene) -> None:
     words = [COMMAND, "user", "remove", "ada", "--state", str(scene.state)]
     assert forked_command.run(words, "", cwd=scene.state, env={"PATH": "/usr/bin:/bin"}).returncode == 0
     assert eventually(lambda: len(scene.far.revoked) == 1)
+    with closing(sqlite3.connect(scene.state / "state.db")) as database:
+        assert database.execute("SELECT count(*) FROM mount_connection").fetchone() == (0,)
