@@ -40,7 +40,7 @@ PORTS = {25: "port 25 is for mail between servers: sandboxes may not use it, to 
 USAGE = "send the proxy http://host/path, or CONNECT host:port"
 RULE = "with --sandbox-network public, commands reach public addresses only"
 GONE = (errno.EBADF, errno.EINVAL, errno.ENOTSOCK)  # the listener is closed
-MAX_TOLD = 50  # refusals of one program that the log names: a hostile one asks for any number of hosts
+MAX_TOLD = 50  # refusals of one program that are told: a hostile one asks for any number of hosts
 MAX_READ = 2**20  # bytes; more than a StreamReader holds, so that a read empties it
 PROXIES = ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
 HERE = "localhost,127.0.0.1,::1"  # reached directly inside the sandbox
@@ -171,7 +171,6 @@ class SandboxProxy:
             return f"{text} ({RULE})"
         if text not in self._refused and len(self._refused) < MAX_TOLD:
             self._refused.add(text)
-            logger.warning("a program of %s is %s", self._rules.table, text)
             self._on_refusal(text)
         return text
 

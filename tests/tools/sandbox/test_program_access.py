@@ -53,6 +53,18 @@ def test_a_program_reaches_its_hosts_whatever_commands_reach(folder: Path, netwo
     asyncio.run(body())
 
 
+def test_the_log_names_a_refused_host_but_no_key(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def body() -> None:
+        async with workspace(folder, sandbox("bwrap")) as mine:
+            script = f"{ASK} ask http://My-Key-1.test/; ask http://a.test/"
+            _, error = await said(mine, script, env={"KEY": "My-Key-1"}, access=access(hosts=("b.test",)))
+            assert error.count("is not in the list") == 2
+
+    asyncio.run(body())
+    (told,) = [record.message for record in caplog.records if "is not in the list" in record.message]
+    assert told == f'a program of {TABLE} is refused: a.test is not in the list; add "a.test" to network of {TABLE}'
+
+
 @pytest.mark.parametrize("level", ["bwrap", "uid"])
 def test_a_program_with_no_hosts_reaches_nothing_where_commands_reach_all(folder: Path, level: str) -> None:
     async def body() -> None:

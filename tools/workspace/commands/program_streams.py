@@ -1,9 +1,11 @@
 """Start programs whose streams a caller holds, each in a sandbox of its own, within a workspace's limits."""
 
+import logging
 import os
 import shlex
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from toolgate.tools.api.errors import ToolError
@@ -17,6 +19,9 @@ from toolgate.tools.workspace.workspace import ProgramAccess
 GIVEN = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR")  # of the server's
 TEMPORARY = "/tmp"  # noqa: S108  # of the sandbox, or of its user
 MAX_NAMED = 200  # characters of a command line in an error
+MIN_SECRET = 6  # characters; shorter values are words, and no keys
+
+log = logging.getLogger(__name__)
 
 
 class ProgramStreams:
@@ -50,7 +55,7 @@ class ProgramStreams:
             await self._limits.remeasure()
             if self._limits.is_full:
                 raise ToolError(f"{self._limits.excess}: remove files first")
-            place = ProgramPlace(shows, access, program.add_note)
+            place = ProgramPlace(shows, access, partial(_note_refusal, program, access, env))
             await self._begin(program, argv, variables, env, cwd or self._root, place)
         except BaseException as error:
             self._limits.programs.discard(program)
@@ -92,6 +97,13 @@ class ProgramStreams:
         if program.is_ending or program.run.exit_code == 0:
             return
         self._limits.find_reached(program.run, program.text)
+
+
+def _note_refusal(program: LocalProgram, access: ProgramAccess | None, env: Mapping[str, str], text: str) -> None:
+    """Tell that a program was refused a host. The log repeats no value of its variables, which a host may have."""
+    program.add_note(text)
+    if access is not None and not any(len(value) >= MIN_SECRET and value.lower() in text for value in env.values()):
+        log.warning("a program of %s is %s", access.table, text)
 
 
 def _check_words(argv: Sequence[str], env: Mapping[str, str]) -> None:
