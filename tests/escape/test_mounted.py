@@ -17,15 +17,21 @@ PROGRAM = Path(__file__).with_name("mounted_shell.py")
 @pytest.mark.soak  # all scripts at two levels: 30 s of processor time
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root has all levels")
 @pytest.mark.programs("bwrap")
-@pytest.mark.parametrize("level", ["bwrap", "uid"])
-def test_no_attempt_comes_off_from_inside_a_mounted_server(level: str) -> None:
+@pytest.mark.parametrize(
+    ("level", "places"),
+    [("bwrap", ""), ("uid", ""), ("bwrap", 'network = ["*"]\nfiles = ["/srv", "{}/drop:rw"]'), ("uid", "network = []")],
+)
+def test_no_attempt_comes_off_from_inside_a_mounted_server(level: str, places: str) -> None:
     folder = Path(tempfile.mkdtemp(prefix="toolgate-mount-", dir="/tmp"))
     try:
         folder.chmod(0o755)
         shutil.copy(PROGRAM, folder)
+        (folder / "drop").mkdir()
+        (folder / "drop").chmod(0o777)
         file = folder / "mounts.toml"
         file.write_text(
             f'[mounts.hostile]\ncommand = "python3"\nargs = ["{PROGRAM.name}"]\ncwd = "{folder}"\ntimeout = "5m"\n'
+            + places.format(folder)
         )
         with ground(level, options=("--config", str(file))) as made:
             assert eventually(lambda: "hostile__run" in made.list_tools()), made.signed.site.log()
