@@ -18,7 +18,7 @@ from toolgate.server.state.store import StateError, Store
 if TYPE_CHECKING:
     from toolgate.server.state.store import Connection
 
-AGAIN = 5.0  # seconds before the state is tried again
+AGAIN = 5.0  # seconds
 CLOSE_WITHIN = 2.0  # seconds for the last writes
 MAX_FORMS = 8  # forms of one item in memory; the newest stay
 
@@ -60,11 +60,13 @@ class PinSet:
 
 
 class PinBook:
-    """The pins of all mounts of one server. `on_load()` is called when others may count than before."""
+    """The pins of all mounts of one server. `on_load()` is called when others may count than before; `again`: seconds
+    before a state that failed is tried again."""
 
-    def __init__(self, store: Callable[[], Store], on_load: Callable[[], None]) -> None:
+    def __init__(self, store: Callable[[], Store], on_load: Callable[[], None], again: float = AGAIN) -> None:
         self._store = store
         self._on_load = on_load
+        self._again = again
         self._mounts: set[str] = set()  # that are asked for
         self._loaded: frozenset[str] = frozenset()  # whose pins were read
         self._decisions = 0  # that were made here
@@ -180,7 +182,7 @@ class PinBook:
             except StateError as error:
                 self._is_stale = True
                 log.warning("what was approved of mounted servers can't be kept in the state yet: %s", error)
-                await asyncio.sleep(AGAIN)
+                await asyncio.sleep(self._again)
 
     async def _read(self) -> bool:
         """Read the state, and return whether it differs from what was read last. What is decided here meanwhile counts
