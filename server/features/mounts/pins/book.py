@@ -5,12 +5,12 @@ What is decided here counts at once, and is written soon, in order; while the st
 
 import asyncio
 import logging
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING
 
 from toolgate.server.features.mounts.pins import rows
-from toolgate.server.features.mounts.pins.definitions import ItemDefinition
+from toolgate.server.features.mounts.pins.definitions import ItemDefinition, Kind
 from toolgate.server.features.mounts.pins.rows import Standing, StoredBaseline, StoredPin
 from toolgate.server.state import flags
 from toolgate.server.state.store import StateError, Store
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 AGAIN = 5.0  # seconds
 CLOSE_WITHIN = 2.0  # seconds for the last writes
-MAX_FORMS = 8  # forms of one item in memory; the newest stay
 
 log = logging.getLogger("toolgate.mounts")
 
 Write = Callable[["Connection"], bool]  # returns whether what is known here still holds
 Found = tuple[list[StoredBaseline], list[StoredPin]]
+FormKey = tuple[Kind, str]  # and the digest
 
 
 class PinSet:
@@ -35,28 +35,35 @@ class PinSet:
     def __init__(self, taken_at: float, *, seen: bool) -> None:
         self.taken_at = taken_at
         self.seen = seen
-        self._forms: dict[tuple[str, str], dict[str, Standing]] = {}  # kind and name → digest → standing
+        self._standings: dict[FormKey, Standing] = {}
+        self._names: dict[Standing, dict[FormKey, str]] = {"approved": {}, "held": {}, "refused": {}}  # the newest last
+        self._counts = Counter[tuple[Kind, str]]()  # forms of each kind and name
 
     def find(self, item: ItemDefinition) -> Standing | None:
         """Return what was decided of a form, or None if nothing was."""
-        return self._forms.get((item.kind, item.name), {}).get(item.digest)
+        return self._standings.get((item.kind, item.digest))
 
     def has(self, item: ItemDefinition) -> bool:
         """Return whether an item of this name is known in any form."""
-        return (item.kind, item.name) in self._forms
+        return (item.kind, item.name) in self._counts
 
-    def set(self, kind: str, name: str, digest: str, standing: Standing) -> None:
-        """Take a decision. Where there is too much, what waits for a review is dropped, and then the oldest."""
-        if len(self._forms) >= rows.MAX_PINS and (kind, name) not in self._forms:
-            if standing == "held":
-                return
-            del self._forms[next(iter(self._forms))]
-        forms = self._forms.setdefault((kind, name), {})
-        forms.pop(digest, None)
-        forms[digest] = standing
-        if len(forms) > MAX_FORMS:
-            held = (each for each in forms if forms[each] == "held")
-            del forms[next(held, next(iter(forms)))]
+    def set(self, kind: Kind, name: str, digest: str, standing: Standing) -> None:
+        """Take a decision. Where there is too much, the oldest is dropped, but nothing that was refused."""
+        key = kind, digest
+        self._drop(key)
+        self._standings[key] = standing
+        self._names[standing][key] = name
+        self._counts[kind, name] += 1
+        if standing != "refused" and len(self._names[standing]) > rows.MAX_PINS:
+            self._drop(next(iter(self._names[standing])))
+
+    def _drop(self, key: FormKey) -> None:
+        standing = self._standings.pop(key, None)
+        if standing is not None:
+            named = key[0], self._names[standing].pop(key)
+            self._counts[named] -= 1
+            if not self._counts[named]:
+                del self._counts[named]
 
 
 class PinBook:

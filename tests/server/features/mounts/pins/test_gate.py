@@ -7,6 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.server.features.mounts.pins.gated import form, gated
+from toolgate.server.features.mounts.pins import rows
+from toolgate.server.features.mounts.pins.book import PinSet
+from toolgate.server.features.mounts.pins.definitions import ItemDefinition
 
 BASE = form(0)
 FIRST_LISTS = "its first lists"
@@ -47,3 +50,45 @@ def test_a_mount_that_comes_while_the_state_is_away_is_held(tmp_path: Path) -> N
             assert far.serves(form(1)) == [] and far.serves(BASE) == ["form 0"]
 
     asyncio.run(run())
+
+
+def test_what_was_refused_stays_out_however_many_forms_follow(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with gated(tmp_path) as mounts:
+            far = await mounts.mount("far", "warn")
+            far.say(BASE)
+            far.say(form(1))
+            await mounts.settle()
+            await mounts.decide("far", "refused", lambda pin: b"form 1" in pin.definition)
+            for number in range(2, 40):
+                far.say(form(number))
+            far.say(form(1))
+            assert far.serves(form(1)) == [] and far.serves(form(39)) == ["form 39"]
+
+    asyncio.run(run())
+
+
+def test_any_number_of_forms_of_one_tool_can_be_approved(tmp_path: Path) -> None:
+    forms = [form(number) for number in range(40)]
+
+    async def run() -> None:
+        async with gated(tmp_path) as mounts:
+            far = await mounts.mount("far", "hold")
+            for number, lists in enumerate(forms):
+                far.say(lists, str(number))
+            await mounts.settle()
+            assert [bool(far.serves(lists)) for lists in forms] == [True] + [False] * 39
+            await mounts.decide("far", "approved", lambda pin: pin.standing == "held")
+            assert all(far.serves(lists) for lists in forms) and far.gate.count_withheld() == 0
+
+    asyncio.run(run())
+
+
+def test_the_oldest_approved_form_is_dropped_and_no_refusal() -> None:
+    known = PinSet(0.0, seen=True)
+    known.set("tool", "bad", "bad", "refused")
+    for number in range(rows.MAX_PINS + 1):
+        known.set("tool", "t", str(number), "approved")
+        known.set("tool", "h", f"held {number}", "held")
+    items = [ItemDefinition("tool", "t", digest, b"") for digest in ("bad", "0", "1", "held 0", "held 1")]
+    assert [known.find(item) for item in items] == ["refused", None, "approved", None, "held"]
