@@ -23,8 +23,8 @@ async def get_prompt(server: Server, call: Call) -> dict[str, Any]:
     name, arguments = call.params.get("name"), call.params.get("arguments")
     prompt = server.registry_for(call.session).prompts.get(name) if isinstance(name, str) else None
     if prompt is None:
-        why = server.explain_absence("prompts", name)
-        raise InvalidParams(f"unknown prompt: {format_name(name)}" if why is None else why.text)
+        withheld = server.find_withheld(call.session, "prompts", name)
+        raise InvalidParams(f"unknown prompt: {format_name(name)}" if withheld is None else withheld.error.text)
     if not isinstance(arguments, (dict, type(None))):
         raise InvalidParams("'arguments' must be an object")
     await server.policy.require_rate(call, prompt.scope)

@@ -27,7 +27,7 @@ PIECE = 2**20  # characters of a text encoded at once
 
 async def read_resource(server: Server, call: Call) -> dict[str, Any]:
     uri = read_uri(call)
-    found = server.registry_for(call.session).resource(uri)
+    found = server.find_resource(call.session, uri)
     if found is None:
         raise _not_found(server, call, uri)
     resource, variables = found
@@ -50,7 +50,7 @@ async def read_resource(server: Server, call: Call) -> dict[str, Any]:
 
 async def subscribe(server: Server, call: Call) -> dict[str, Any]:
     session, uri = call.session, read_uri(call)
-    if server.registry_for(session).resource(uri) is None:
+    if server.find_resource(session, uri) is None:
         raise _not_found(server, call, uri)
     await _admit(server, call, uri)
     scopes = server.registry.scopes_of(uri) if session.scopes is not None else frozenset[str]()
@@ -142,9 +142,9 @@ def read_uri(call: Call) -> str:
 def _not_found(server: Server, call: Call, uri: str) -> RpcError:
     """Return -32002 in the sessions era, -32602 from 2026-07-28 on (server/resources, "Error Handling")."""
     kind = InvalidParams if call.revision.stateless else ResourceNotFound
-    why = server.explain_absence("resources", uri)
-    if why is not None:
-        return kind(why.text, {"uri": uri})
+    withheld = server.find_withheld(call.session, "resources", uri)
+    if withheld is not None:
+        return kind(withheld.error.text, {"uri": uri})
     others = [] if server.views is None else server.views.list_served_uris(uri)
     hint = f": several servers have it, as {' and '.join(others)}" if others else ""
     return kind(f"resource not found{hint}", {"uri": uri})

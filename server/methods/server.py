@@ -31,7 +31,7 @@ from toolgate.tools.api.context.context import Context
 from toolgate.tools.api.context.notices import Notices
 from toolgate.tools.api.context.services import CallerState, Services, Settings
 from toolgate.tools.api.errors import ToolError
-from toolgate.tools.api.registry import Registry
+from toolgate.tools.api.registry import Part, Registry
 from toolgate.tools.api.resource import Resource
 from toolgate.tools.workspace.workspace import WorkspaceUnreachableError
 
@@ -169,6 +169,14 @@ class Capability(msgspec.Struct, frozen=True):
     settings: dict[str, Any]
 
 
+class WithheldPart(msgspec.Struct, frozen=True):
+    """A part that the server of this mount lists, and that is not served: `error` says why."""
+
+    mount: str
+    part: Part
+    error: ToolError
+
+
 class RegistryViews(Protocol):
     """What is served differs between clients: other servers' lists depend on what a client can do."""
 
@@ -188,9 +196,13 @@ class RegistryViews(Protocol):
         """Return the entries of the other servers' skills, which are read under the URIs that they name."""
         ...
 
-    def explain_absence(self, kind: str, key: str) -> ToolError | None:
-        """Return why a part that another server lists is not served, or None. `kind`: "tools", "prompts" or
-        "resources"; `key`: its name or URI."""
+    def find_withheld(self, session: Session, kind: str, key: str) -> WithheldPart | None:
+        """Return a part that another server lists for this client and that is not served, or None. `kind`: "tools",
+        "prompts" or "resources"; `key`: its name or URI."""
+        ...
+
+    def withholds(self, session: Session, template: Resource, uri: str) -> bool:
+        """Return whether a URI that matches a template is that of a part of its own that is not served."""
         ...
 
     def end_session(self, session: Session) -> None:
@@ -250,9 +262,19 @@ class Server(msgspec.Struct, eq=False, dict=True):
         """Return what this client is shown."""
         return self.registry if self.views is None else self.views.view(session, self.registry)
 
-    def explain_absence(self, kind: str, key: Any) -> ToolError | None:
-        """Return why a part of this name or URI is not served, if another server lists it."""
-        return self.views.explain_absence(kind, key) if self.views is not None and isinstance(key, str) else None
+    def find_resource(self, session: Session, uri: str) -> tuple[Resource, dict[str, str]] | None:
+        """Return the resource that serves `uri` to this client, and the values of its variables, or None."""
+        found = self.registry_for(session).resource(uri)
+        is_far = found is not None and found[0].is_template and found[0].relay is not None
+        if found is not None and is_far and self.views is not None and self.views.withholds(session, found[0], uri):
+            return None
+        return found
+
+    def find_withheld(self, session: Session, kind: str, key: Any) -> WithheldPart | None:
+        """Return a part of this name or URI that another server lists and that is not served, or None."""
+        if self.views is None or not isinstance(key, str):
+            return None
+        return self.views.find_withheld(session, kind, key)
 
     def list_cache(self, registry: Registry) -> ListCache:
         """Return the lists of a registry: what is kept of them as long as it is."""

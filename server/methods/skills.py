@@ -90,8 +90,7 @@ async def _list_folder(uri: str, context: Context) -> list[ResourceLink]:
 
 def _find_far(server: Server, call: Call, *uris: str) -> Resource | None:
     """Return the resource of another server that serves the first of the URIs that is served, or None."""
-    registry = server.registry_for(call.session)
-    found = next(filter(None, map(registry.resource, uris)), None)
+    found = next(filter(None, (server.find_resource(call.session, uri) for uri in uris)), None)
     return found[0] if found is not None and found[0].relay is not None else None
 
 

@@ -266,10 +266,10 @@ def _find_withheld(server: Server, call: Call) -> dict[str, Any] | None:
     name = call.params.get("name")
     if not isinstance(name, str) or name in _find_tools(server, call):
         return None
-    why = server.explain_absence("tools", name)
-    if why is None:
+    withheld = server.find_withheld(call.session, "tools", name)
+    if withheld is None:
         return None
-    call.decision, call.output = "held", create_refusal(why)
+    call.decision, call.output = "held", create_refusal(withheld.error)
     return serialization.format_output(call.output, call.revision, None)
 
 

@@ -7,9 +7,10 @@ clients need, as `ui://NAME/…`. The bare one leads nowhere then.
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
-from toolgate.tools.api.text.uris import canonicalise
+from toolgate.tools.api.text.uris import canonicalise, parse_scheme
 
 VIEW = "ui://"
+VIEW_SCHEME = "ui"
 
 Contested = Mapping[str, frozenset[str]]  # URIs or templates that several mounts claim → their mounts
 
@@ -40,6 +41,11 @@ def normalise_uri(uri: str) -> str:
     return uri if "{" in uri else canonicalise(uri) or uri
 
 
+def is_view(uri: str) -> bool:
+    """Return whether a client may take what it reads there for a view."""
+    return parse_scheme(uri) == VIEW_SCHEME
+
+
 def expose_uri(mount: str, uri: str, contested: Contested) -> str:
     """Return the URI under which a mount's resource is served."""
     return format_contested(mount, uri) if mount in contested.get(uri, ()) else uri
@@ -57,3 +63,11 @@ def find_original(uri: str, contested: Contested) -> tuple[str, str] | None:
 def format_contested(mount: str, uri: str) -> str:
     """Return NAME+URI, or ui://NAME/… for a view."""
     return f"{VIEW}{mount}/{uri.removeprefix(VIEW)}" if uri.startswith(VIEW) else f"{mount}+{uri}"
+
+
+def restore_contested(mount: str, uri: str) -> str:
+    """Return the mount's own form of NAME+URI or ui://NAME/…, or the URI itself if it is none of these."""
+    for prefix, bare in ((f"{VIEW}{mount}/", VIEW), (f"{mount}+", "")):
+        if uri.startswith(prefix):
+            return bare + uri.removeprefix(prefix)
+    return uri

@@ -159,9 +159,10 @@ class Mount:
         """Look again at what of the lists is served."""
         self._gate.renew()
 
-    def list_withheld(self) -> list[MountLists]:
-        """Return what is listed for clients of each profile, and not served."""
-        return [self._gate.withhold(lists) for lists in self._store.distinct] if self._gate.count_withheld() else []
+    def find_withheld(self, key: SessionKey) -> MountLists | None:
+        """Return what is listed for clients with this key and not served, or None if it is not known yet."""
+        lists = self._store.find(self.find_audience(key))
+        return None if lists is None else self._gate.withhold(lists)
 
     def count_withheld(self) -> int:
         """Return how many items are listed and not served."""

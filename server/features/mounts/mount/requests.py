@@ -54,6 +54,7 @@ class RequestForwarder:
 
     def __init__(self, mount: Mount, per: str, bus: Bus | None = None) -> None:
         self._mount = mount
+        self.mount_name = mount.name
         self._per = per
         self._limits = MountCallLimits(mount.config.limits)
         self.parked = ParkedRequests("" if bus is None else bus.replica.name)

@@ -9,7 +9,7 @@ from toolgate.server.features.mounts.mount.lists import MountLists
 from toolgate.server.features.mounts.mount.requests import RequestForwarder
 from toolgate.server.features.mounts.parts.relays import ORIGINAL, PromptRelay, ResourceRelay, ToolRelay
 from toolgate.server.features.mounts.parts.rewriting import UriRewriter
-from toolgate.server.features.mounts.resource_uris import normalise_uri
+from toolgate.server.features.mounts.resource_uris import is_view, normalise_uri
 from toolgate.server.policy.name_patterns import is_chosen
 from toolgate.tools.api.function import Function
 from toolgate.tools.api.prompt import Prompt
@@ -142,7 +142,7 @@ class PartMaker:
     def _create_skill_files(self, item: dict[str, Any], rewriter: UriRewriter) -> Resource:
         """Return what reads the files of a skill: a server need not list them as resources."""
         if not _is_skill(item["uri"]):
-            raise ValueError(f"its URI does not end in {MANIFEST}")
+            raise ValueError(f"its URI is that of a view, or does not end in {MANIFEST}")
         original = _name_files(item)
         uri = rewriter.expose(original)
         relay = ResourceRelay(self._forwarder, original, {"uriTemplate": uri}, rewriter)
@@ -199,7 +199,7 @@ def _read_execution(item: Mapping[str, Any]) -> tuple[Mapping[str, Any], bool]:
 
 
 def _is_skill(uri: object) -> bool:
-    return isinstance(uri, str) and uri.endswith(MANIFEST) and "{" not in uri
+    return isinstance(uri, str) and uri.endswith(MANIFEST) and "{" not in uri and not is_view(uri)
 
 
 def _name_files(skill: Mapping[str, Any]) -> str:

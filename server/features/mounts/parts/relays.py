@@ -31,6 +31,11 @@ class MountedRelay:
         self.wire = wire
 
     @property
+    def mount(self) -> str:
+        """The name of the mount."""
+        return self._forwarder.mount_name
+
+    @property
     def is_repeatable(self) -> bool:
         """Whether the request may be sent again if its answer was lost."""
         return True
@@ -120,16 +125,17 @@ class ResourceRelay(MountedRelay):
     method = "resources/read"
 
     async def ask(self, params: Mapping[str, Any], context: Context) -> Mapping[str, Any]:
-        return await self._send({"uri": self._restore(params["uri"])}, context)
+        return await self._send({"uri": self.restore(params["uri"])}, context)
 
     async def ask_about(self, method: str, params: Mapping[str, Any], context: Context) -> Mapping[str, Any]:
-        return await self._send({**params, "uri": self._restore(params["uri"])}, context, method=method)
+        return await self._send({**params, "uri": self.restore(params["uri"])}, context, method=method)
 
     def watch(self, uri: str, context: Context) -> AsyncIterator[object]:
         """Yield at each change that the mounted server tells of."""
-        return self._forwarder.watch(self._restore(uri), context)
+        return self._forwarder.watch(self.restore(uri), context)
 
-    def _restore(self, uri: str) -> str:
+    def restore(self, uri: str) -> str:
+        """Return the mount's own form of a URI."""
         served: str = self.wire.get("uri") or self.wire["uriTemplate"]
         return self._rewriter.restore(uri, served, self.original)
 

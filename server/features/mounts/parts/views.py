@@ -18,18 +18,21 @@ from toolgate.server.features.mounts.mount.requests import RequestForwarder, cre
 from toolgate.server.features.mounts.names import MountNames, choose_names
 from toolgate.server.features.mounts.parts.client_sessions import ClientSessions
 from toolgate.server.features.mounts.parts.create import PartMaker
+from toolgate.server.features.mounts.parts.relays import ResourceRelay
 from toolgate.server.features.mounts.parts.rewriting import UriRewriter
 from toolgate.server.features.mounts.parts.withheld import WithheldParts
-from toolgate.server.features.mounts.resource_uris import Contested, find_contested, format_contested
+from toolgate.server.features.mounts.resource_uris import Contested, find_contested, format_contested, restore_contested
 from toolgate.server.features.mounts.upstream.errors import LOOP, MountError
+from toolgate.server.methods.server import WithheldPart
 from toolgate.server.protocol.errors import InvalidRequest
 from toolgate.server.protocol.session import Session
-from toolgate.tools.api.errors import ToolError
 from toolgate.tools.api.registry import Part, Registry, identify
+from toolgate.tools.api.resource import Resource
 
 PATIENCE = 1.5  # seconds that a first list may wait for mounts that are not known yet
 MAX_VIEWS = 128  # kinds of clients whose registries are kept: a client may declare anything
 MAX_ASKED = 256  # kinds of clients for which a mount was waited for
+MAX_WITHHELD = 64  # lists of one mount whose parts that are not served are kept
 MAX_TOLD = 1_000  # names of tools of one mount
 MAX_INSTRUCTIONS = 16_384  # characters of all mounts together
 MAX_OF_MOUNT = 4_096
@@ -66,7 +69,7 @@ class MountViews:
         self._names: Names = {}
         self._contested: Contested = {}
         self._contested_for_some: Contested = {}  # with what single persons' lists have
-        self._withheld = WithheldParts()
+        self._withheld: dict[str, dict[int, tuple[MountLists, WithheldParts]]] = {}  # by mount and the lists' id
         self._views: WeakKeyDictionary[Registry, dict[Hashable, Registry]] = WeakKeyDictionary()
 
     def list_parts(self, registry: Registry) -> list[Part]:
@@ -74,7 +77,7 @@ class MountViews:
         self._names = self._choose_names(registry)
         self._contested = self._find_contested(registry, Mount.list_shared)
         self._contested_for_some = self._find_contested(registry, Mount.list_all)
-        self._withheld = WithheldParts(self._list_withheld())
+        self._withheld.clear()  # other names may be theirs now
         found: dict[tuple[str, str], Part] = {(part.kind, identify(part)): part for part in registry.parts}
         taken = set(found)
         for served in self._list_mounts():
@@ -143,13 +146,22 @@ class MountViews:
                     found.setdefault(entry["uri"], entry)
         return list(found.values())
 
-    def explain_absence(self, kind: str, key: str) -> ToolError | None:
-        mount = self._withheld.find_mount(kind, key)
-        if mount is None:
-            return None
-        return MountError(
-            "HELD", f"it is not approved as it is now: an operator decides with toolgate mount review {mount}"
-        )
+    def find_withheld(self, session: Session, kind: str, key: str) -> WithheldPart | None:
+        for served in self._list_mounts():
+            parts, mount = self._list_withheld(served, session), served.mount.name
+            part = parts.find(kind, key) or parts.find(kind, restore_contested(mount, key))
+            if part is not None:
+                decides = f"an operator decides with toolgate mount review {mount}"
+                error = MountError("HELD", f"it is not approved as it is now: {decides}")
+                return WithheldPart(mount, part, error)
+        return None
+
+    def withholds(self, session: Session, template: Resource, uri: str) -> bool:
+        relay = template.relay
+        if not isinstance(relay, ResourceRelay):
+            return False
+        theirs = [served for served in self._list_mounts() if served.mount.name == relay.mount]
+        return any(self._list_withheld(served, session).has_uri(relay.restore(uri)) for served in theirs)
 
     def end_session(self, session: Session) -> None:
         self.sessions.forget(session)
@@ -201,13 +213,19 @@ class MountViews:
                 taken |= set(names.values())
         return names
 
-    def _list_withheld(self) -> Iterator[tuple[str, Part]]:
-        """Yield the mounts and the parts that are not served, under the names that they have or would get."""
-        for served in self._list_mounts():
-            rewriter, name = UriRewriter(served.mount.name, {}), partial(self._name_withheld, served)
-            for lists in served.mount.list_withheld():
-                for part in served.maker.create_parts(lists, name, rewriter):
-                    yield served.mount.name, part
+    def _list_withheld(self, served: ServedMount, session: Session) -> WithheldParts:
+        """Return what of a mount this client is not served, under the names that it has or would get."""
+        lists = served.mount.find_withheld(find_key(served.per, session))
+        if lists is None:
+            return WithheldParts()
+        known = self._withheld.setdefault(served.mount.name, {})
+        found = known.get(id(lists))
+        if found is None or found[0] is not lists:
+            if len(known) >= MAX_WITHHELD:
+                known.clear()
+            name, rewriter = partial(self._name_withheld, served), UriRewriter(served.mount.name, {})
+            found = known[id(lists)] = lists, WithheldParts(served.maker.create_parts(lists, name, rewriter))
+        return found[1]
 
     def _name_withheld(self, served: ServedMount, kind: str, original: str) -> str:
         mount = served.mount

@@ -12,15 +12,16 @@ from typing import Any, Literal
 import msgspec
 
 from toolgate.server.features.mounts.mount.lists import MountLists
-from toolgate.server.features.mounts.resource_uris import VIEW
+from toolgate.server.features.mounts.resource_uris import is_view
 
-Kind = Literal["tool", "prompt", "resource", "template", "instructions"]
+Kind = Literal["tool", "prompt", "resource", "template", "skill", "instructions"]
 
 FIELDS: tuple[tuple[Kind, str, str], ...] = (  # kind → field of the lists, and of an item that names it
     ("tool", "tools", "name"),
     ("prompt", "prompts", "name"),
     ("resource", "resources", "uri"),
     ("template", "templates", "uriTemplate"),
+    ("skill", "skills", "uri"),
 )
 
 
@@ -50,7 +51,7 @@ def define_item(kind: Kind, named: str, item: dict[str, Any]) -> ItemDefinition 
 
 def has_pin(kind: Kind, name: object) -> bool:
     """Return whether an item of this name is held to its pin. One without a name is served in no case."""
-    return isinstance(name, str) and (kind != "resource" or name.startswith(VIEW))
+    return isinstance(name, str) and (kind != "resource" or is_view(name))
 
 
 def list_definitions(lists: MountLists) -> Iterator[ItemDefinition]:

@@ -136,7 +136,7 @@ class PinGate:
         if cached is not None and cached[0] is lists:
             return cached[1:]
         if not self._book.is_loaded(self._config.name):
-            nothing = replace(lists, tools=[], prompts=[], resources=[], templates=[], instructions="")
+            nothing = replace(lists, **{field: [] for _, field, _ in FIELDS}, instructions="")
             return (nothing, lists) if self._needs_book else (lists, nothing)
         known = self._book.find(self._config.name, self._server)
         served: dict[str, Any] = {}

@@ -1,7 +1,8 @@
 """A mounted server that lists what a file says: `python listed_server.py FILE ERA`, over stdio.
 
-The file is a JSON object with `tools`, `prompts`, `resources`, `resourceTemplates` and `instructions`; `more` has tools
-for clients with elicitation alone. Its tool `reload` tells of a change of all lists. ERA is "legacy" or "modern".
+The file is a JSON object with `tools`, `prompts`, `resources`, `resourceTemplates`, `skills` and `instructions`; `more`
+has tools for clients with elicitation alone. Its tool `reload` tells of a change of all lists. ERA is "legacy" or
+"modern".
 """
 
 import json
@@ -15,6 +16,7 @@ LISTS = {
     "prompts/list": "prompts",
     "resources/list": "resources",
     "resources/templates/list": "resourceTemplates",
+    "skills/list": "skills",
 }
 CHANGED = [f"notifications/{name}/list_changed" for name in ("tools", "prompts", "resources")]
 RELOAD = {"name": "reload", "inputSchema": {"type": "object"}}
@@ -30,7 +32,8 @@ class ListedServer:
     def answer(self, method: str, params: dict[str, Any]) -> Any:
         says = json.loads(self.file.read_text())
         can = params.get("_meta", {}).get(CAPABILITIES, self.told)
-        capabilities = {name: {"listChanged": True} for name in ("tools", "prompts", "resources")}
+        capabilities: dict[str, Any] = {name: {"listChanged": True} for name in ("tools", "prompts", "resources")}
+        capabilities["extensions"] = {"io.modelcontextprotocol/skills": {}}
         common = {"capabilities": capabilities, "instructions": says.get("instructions", "")}
         match method:
             case "server/discover" if self.is_modern:
