@@ -22,6 +22,8 @@ from toolgate.tools.api.scopes import READ, WORKFLOW
 from toolgate.tools.api.tool import Tool
 from toolgate.tools.builtin.skills.files import SkillEntries
 
+HANDLERS = {"notifications/initialized": lifecycle.mark_ready, "notifications/cancelled": lifecycle.cancel_request}
+
 
 def build_dispatcher(server: Server, added: Sequence[Mapping[str, Method]] = ()) -> Dispatcher:
     """Return the dispatcher of one server. `added`: the methods of features, by name."""
@@ -79,12 +81,16 @@ def build_dispatcher(server: Server, added: Sequence[Mapping[str, Method]] = ())
         "skills/get": describe_skills(partial(skills.get_skill, server, published), workflow),
         "resources/directory/read": describe_skills(partial(skills.read_directory, server), scopes.resource),
     }
-    methods = _merge(methods, *added)
-    if server.trace is not None:
-        methods = {name: replace(row, function=server.trace(row.function)) for name, row in methods.items()}
+    methods = _trace(server, _merge(methods, *added))
     server.call_tasks.rerun = partial(tools.rerun_call, server)
-    handlers = {"notifications/initialized": lifecycle.mark_ready, "notifications/cancelled": lifecycle.cancel_request}
-    return Dispatcher(methods, handlers, partial(serialization.finish_answer, identity=server.identity))
+    return Dispatcher(methods, HANDLERS, partial(serialization.finish_answer, identity=server.identity))
+
+
+def _trace(server: Server, methods: dict[str, Method]) -> dict[str, Method]:
+    """Return the methods with a span for each call, if there are traces."""
+    if server.trace is None:
+        return methods
+    return {name: replace(row, function=server.trace(row.function)) for name, row in methods.items()}
 
 
 def _merge(*tables: Mapping[str, Method]) -> dict[str, Method]:

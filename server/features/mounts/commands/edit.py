@@ -13,6 +13,7 @@ from toolgate.server.features.mounts.commands.first_lists import FirstLists
 from toolgate.server.features.mounts.commands.stored_pins import forget_pins
 from toolgate.server.features.mounts.config.access import find_exposed
 from toolgate.server.features.mounts.config.editing import MountsFile, open_mounts_file
+from toolgate.server.features.mounts.config.faults import MountFault
 from toolgate.server.features.mounts.config.mount_config import MountConfig
 from toolgate.server.features.mounts.config.table import read_mount
 from toolgate.server.features.mounts.install.installation import StagedProgram, remove_program, stage_program
@@ -45,23 +46,21 @@ def add_mount(
     lists is shown to be approved."""
     if bool(commands) == bool(url):
         raise UsageError("mount add: give either the command of the server, behind --, or its --url")
-    rows: dict[str, Any] = {
-        "command": commands[0] if commands else None,
-        "args": list(commands[1:]),
-        "url": url,
-        "headers": _parse_items("--header", header),
-        "env": _parse_items("--env", env, separator="="),
-        "per": per,
-        "scope": scope,
-        "tools": [pattern.strip() for word in tools for pattern in word.split(",") if pattern.strip()],
-        "network": [*network],
-        "files": [*files],
-    }
-    rows = {key: value for key, value in rows.items() if value}
+    rows = _make_rows(
+        command=commands[0] if commands else None,
+        args=list(commands[1:]),
+        url=url,
+        headers=_parse_items("--header", header),
+        env=_parse_items("--env", env, separator="="),
+        per=per,
+        scope=scope,
+        tools=[pattern.strip() for word in tools for pattern in word.split(",") if pattern.strip()],
+        network=[*network],
+        files=[*files],
+    )
     notes = check_rows("mount add", name, rows, config.environment)
     found = read_mount(name, rows, "mount add", config.environment)
-    if isinstance(found, MountConfig) and (fault := find_exposed(config, found)) is not None:
-        raise UsageError(f"mount add: --files: {fault}")
+    _check_files(config, found)
     first = FirstLists(config, found) if isinstance(found, MountConfig) and not no_test else None
     staged: list[StagedProgram] = []
 
@@ -75,15 +74,9 @@ def add_mount(
             first.begin()
         return f"Added {name} to {file.file}"
 
-    def take_place() -> None:
-        if not staged:
-            remove_program(config.state, name)
-        for program in staged:
-            program.take_place()
-
     code = 1
     try:
-        code = edit_file(config, "mount add", add, notes, after=take_place)
+        code = edit_file(config, "mount add", add, notes, after=lambda: _take_place(config, name, staged))
     finally:
         for program in staged if code else ():
             program.give_up()
@@ -92,6 +85,25 @@ def add_mount(
     if first is not None and not code:
         first.show()
     return code
+
+
+def _check_files(config: Config, found: MountConfig | list[MountFault]) -> None:
+    """Raise UsageError for files of the server's own that the mount would see."""
+    if isinstance(found, MountConfig) and (fault := find_exposed(config, found)) is not None:
+        raise UsageError(f"mount add: --files: {fault}")
+
+
+def _make_rows(**values: Any) -> dict[str, Any]:
+    """Return the rows of a table: what was given."""
+    return {key: value for key, value in values.items() if value}
+
+
+def _take_place(config: Config, name: str, staged: Sequence[StagedProgram]) -> None:
+    """Put what was installed in the place of what the mount had before."""
+    if not staged:
+        remove_program(config.state, name)
+    for program in staged:
+        program.take_place()
 
 
 def install_for(config: Config, name: str, words: Sequence[str]) -> StagedProgram | None:
