@@ -63,8 +63,9 @@ class Opener(Protocol):
 class ListGate(Protocol):
     """Decides what of the lists is served."""
 
-    def note(self, profile: str, lists: MountLists) -> None:
-        """Take what is listed for clients of a profile, before anybody is shown it."""
+    def note(self, profile: str, lists: MountLists, hidden: Collection[str] = ()) -> None:
+        """Take what is listed for clients of a profile, before anybody is shown it. What is kept of it has no `hidden`
+        texts."""
         ...
 
     def renew(self) -> None:
@@ -339,8 +340,9 @@ class Mount:
         seconds = math.inf if lists.ttl is None else max(lists.ttl, LONG)
         self._fresh[profile] = time.monotonic() + seconds
 
-    async def _fetch(self, key: SessionKey, owner: str) -> MountLists | None:
-        """Return the lists, or None where they would not be those of this owner. Raises MountError."""
+    async def _fetch(self, key: SessionKey, owner: str) -> tuple[MountLists, Collection[str]] | None:
+        """Return the lists and the secrets that they may tell, or None where they would not be those of this owner.
+        Raises MountError."""
         found = await self._find_secrets(key.principal)
         if self._find_owner(key, found) != owner:
             return None
@@ -348,7 +350,7 @@ class Mount:
         if session.owner != owner:  # other secrets hold since
             return None
         try:
-            return await fetch_lists(session)
+            return await fetch_lists(session), session.hidden
         except UpstreamRefusedError as error:
             told = hide_secrets(str(error), session.hidden)
             raise MountError("LIST_FAILED", f"it refused to list what it has: {told}") from None
@@ -371,7 +373,7 @@ class Mount:
             self._changed.pop(profile, None)
             key = self._askers[profile][-1]
             try:
-                lists = await self._fetch(key, profile.principal)
+                fetched = await self._fetch(key, profile.principal)
             except MountError as error:
                 if error.code == "LIST_FAILED":  # others were noted as they came
                     self.standing.note_failure(key.principal, error.fault, is_theirs=bool(profile.principal))
@@ -381,8 +383,8 @@ class Mount:
                 left = max(self.standing.seconds_left(key.principal), delay.seconds_left)
                 await self._wait_for_another(profile, key, left)
                 continue
-            if lists is not None:
-                await self._keep(profile, key, lists)
+            if fetched is not None:
+                await self._keep(profile, key, *fetched)
                 return True
             askers = self._askers[profile]
             if key in askers:
@@ -390,12 +392,13 @@ class Mount:
             if not askers:
                 return False
 
-    async def _keep(self, profile: ClientProfile, key: SessionKey, lists: MountLists) -> None:
+    async def _keep(self, profile: ClientProfile, key: SessionKey, lists: MountLists, secrets: Collection[str]) -> None:
         """Show the lists from now on."""
         self.standing.note_success(key.principal)
         self._note_fresh(profile, lists)
         if self._store.put(profile, lists):
-            self._gate.note(profile.key.decode(), self._store.all[profile.key.decode()])
+            name, hidden = profile.key.decode(), secrets if profile.principal else ()
+            self._gate.note(name, self._store.all[name], hidden)
             self._on_change()  # before anybody may be shown them
             if not profile.principal:
                 await asyncio.to_thread(self._store.save)

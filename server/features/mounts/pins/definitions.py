@@ -6,13 +6,14 @@ Plain resources are data that come and go, so they have no pins; views (`ui://`)
 """
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any, Literal
 
 import msgspec
 
 from toolgate.server.features.mounts.mount.lists import MountLists
 from toolgate.server.features.mounts.resource_uris import is_view
+from toolgate.server.features.mounts.upstream.errors import hide_secrets
 
 Kind = Literal["tool", "prompt", "resource", "template", "skill", "instructions"]
 
@@ -26,7 +27,8 @@ FIELDS: tuple[tuple[Kind, str, str], ...] = (  # kind → field of the lists, an
 
 
 class ItemDefinition(msgspec.Struct, frozen=True):
-    """One form of an item: `data` is its canonical JSON. `name` is its own, its URI, or "" of instructions."""
+    """One form of an item: `data` is its canonical JSON, `name` its own, its URI, or "" of instructions. Both may lack
+    secrets, which the digest has."""
 
     kind: Kind
     name: str
@@ -34,19 +36,22 @@ class ItemDefinition(msgspec.Struct, frozen=True):
     data: bytes
 
 
-def define(kind: Kind, name: str, value: Any) -> ItemDefinition | None:
-    """Return the form of an item, or None for one that is nested too deeply to be served."""
+def define(kind: Kind, name: str, value: Any, hidden: Collection[str] = ()) -> ItemDefinition | None:
+    """Return the form of an item without `hidden` texts, or None for one that is nested too deeply to be served."""
     try:
         data = msgspec.json.encode(value, order="deterministic")
+        digest = hashlib.sha256(data).hexdigest()
+        if hidden:
+            name, data = hide_secrets(name, hidden), msgspec.json.encode(_hide(value, hidden), order="deterministic")
     except RecursionError:
         return None
-    return ItemDefinition(kind, name, hashlib.sha256(data).hexdigest(), data)
+    return ItemDefinition(kind, name, digest, data)
 
 
-def define_item(kind: Kind, named: str, item: dict[str, Any]) -> ItemDefinition | None:
+def define_item(kind: Kind, named: str, item: dict[str, Any], hidden: Collection[str] = ()) -> ItemDefinition | None:
     """Return the form of an item in a list, or None for one that can't be served."""
     name = item.get(named)
-    return define(kind, name, item) if isinstance(name, str) else None
+    return define(kind, name, item, hidden) if isinstance(name, str) else None
 
 
 def has_pin(kind: Kind, name: object) -> bool:
@@ -54,11 +59,19 @@ def has_pin(kind: Kind, name: object) -> bool:
     return isinstance(name, str) and (kind != "resource" or is_view(name))
 
 
-def list_definitions(lists: MountLists) -> Iterator[ItemDefinition]:
-    """Yield the form of each item that has a pin."""
+def list_definitions(lists: MountLists, hidden: Collection[str] = ()) -> Iterator[ItemDefinition]:
+    """Yield the form of each item that has a pin, without `hidden` texts."""
     for kind, field, named in FIELDS:
         for item in getattr(lists, field):
-            if has_pin(kind, item.get(named)) and (found := define_item(kind, named, item)) is not None:
+            if has_pin(kind, item.get(named)) and (found := define_item(kind, named, item, hidden)) is not None:
                 yield found
-    if lists.instructions and (found := define("instructions", "", lists.instructions)) is not None:
+    if lists.instructions and (found := define("instructions", "", lists.instructions, hidden)) is not None:
         yield found
+
+
+def _hide(value: Any, hidden: Collection[str]) -> Any:
+    if isinstance(value, str):
+        return hide_secrets(value, hidden)
+    if isinstance(value, dict):
+        return {hide_secrets(name, hidden): _hide(each, hidden) for name, each in value.items()}
+    return [_hide(each, hidden) for each in value] if isinstance(value, list) else value

@@ -13,7 +13,7 @@ that can do more. After that, and where a person has seen the first lists, it is
 
 import hashlib
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -59,6 +59,7 @@ class PinGate:
         self._cache: dict[int, tuple[MountLists, MountLists, MountLists]] = {}  # id → the lists, served and withheld
         self._count: int | None = None  # of what is withheld
         self._taken_at: float | None = None  # when the first lists were taken here
+        self._hidden: dict[str, Collection[str]] = {}  # by profile: secrets that stay out of what is kept
 
     def begin(self) -> None:
         """Take what was listed before the start. A mount that holds nothing costs no look at the state."""
@@ -76,17 +77,21 @@ class PinGate:
         if known is not None and self._taken_at not in (None, known.taken_at):
             self._taken_at = None  # another process was first: ours are those for another kind of client
             self._listed.clear()
-        seen = set[int]()
-        for profile, lists in list(self._list_all().items()):
+        seen, listed = set[int](), dict(self._list_all())
+        self._hidden = {profile: hidden for profile, hidden in self._hidden.items() if profile in listed}
+        for profile, lists in listed.items():
             if id(lists) in seen:  # those of another person
                 self._listed.add(profile)
             else:
                 seen.add(id(lists))
-                self.note(profile, lists)
+                self.note(profile, lists, self._hidden.get(profile, ()))
 
-    def note(self, profile: str, lists: MountLists) -> None:
-        """Take what is listed for clients of a profile, before anybody is shown it."""
+    def note(self, profile: str, lists: MountLists, hidden: Collection[str] = ()) -> None:
+        """Take what is listed for clients of a profile, before anybody is shown it. What is kept of it, and told in the
+        log, has no `hidden` texts: the secrets of a person who alone is shown it."""
         self._forget()
+        if hidden:
+            self._hidden[profile] = hidden
         if self._mode == "allow":
             return
         if not self._book.is_loaded(self._config.name):
@@ -95,7 +100,7 @@ class PinGate:
         is_first = profile not in self._listed and len(self._listed) < MAX_LISTED
         if is_first:
             self._listed.add(profile)
-        items = list(list_definitions(lists))
+        items = list(list_definitions(lists, hidden))
         known = self._book.find(self._config.name, self._server)
         if known is None:
             self._take_baseline(items)

@@ -9,9 +9,15 @@ import pytest
 from tests.clients.raw_client import eventually
 from tests.clients.raw_http_client import Site, site
 from tests.server.auth.minted_tokens import Signed
-from tests.server.features.mounts.kept_secrets.test_secrets import list_far, principal, set_secret
+from tests.server.features.mounts.kept_secrets.test_secrets import (
+    find_files_with,
+    list_far,
+    principal,
+    set_secret,
+)
 from tests.server.features.mounts.mounted import far_site, url_mount, write_config
 from tests.server.features.mounts.test_people import People
+from toolgate.server.cli import main
 
 HELD = "HELD: it is not approved as it is now"
 
@@ -32,6 +38,11 @@ def call(people: People, who: str, tool: str) -> str:
     return json.dumps(people.request(who, "tools/call", {"name": tool, "arguments": {}})[1])
 
 
+def is_known(people: People, tool: str) -> bool:
+    """Return whether the tool is listed for Ada, or held."""
+    return tool in list_far(people, "ada") or HELD in call(people, "ada", tool)
+
+
 def test_what_one_person_lacks_is_explained_to_nobody_else(opened: tuple[Site, People]) -> None:
     listening, people = opened
     set_secret(listening.state, "TOOL", "first-of-ada", principal("ada"))
@@ -40,3 +51,27 @@ def test_what_one_person_lacks_is_explained_to_nobody_else(opened: tuple[Site, P
     assert eventually(lambda: "far__first-of-ada" not in list_far(people, "ada"))
     assert eventually(lambda: HELD in call(people, "ada", "far__second-of-ada")), listening.log()
     assert "unknown tool" in call(people, "bob", "far__second-of-ada")
+
+
+def test_no_pin_and_no_log_has_a_persons_secret(
+    opened: tuple[Site, People], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    listening, people = opened
+    secrets = ("first-of-ada", "second-of-ada")
+    for value in secrets:
+        set_secret(listening.state, "TOOL", value, principal("ada"))
+        assert eventually(lambda value=value: is_known(people, f"far__{value}"))
+    words = ("mount", "review", "far", "--config", str(tmp_path / "mounts.toml"), "--state", str(listening.state))
+
+    def review(*more: str) -> str:
+        assert main.run((*words, *more)) == 0
+        return capsys.readouterr().out
+
+    assert eventually(lambda: "tool … " in review())
+    assert 'description: "does …"' in review()
+    digest = json.loads(review("--json"))["items"][0]["digest"]
+    review("--approve", digest)
+    assert eventually(lambda: "far__second-of-ada" in list_far(people, "ada"))
+    for value in secrets:
+        kept = [path.name for path in find_files_with(listening.state, value) if path.name.startswith("state.db")]
+        assert kept == [] and value not in listening.log()
