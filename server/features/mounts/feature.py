@@ -200,7 +200,7 @@ class MountsFeature:
     async def _reload_pins(self, names: Sequence[str]) -> None:
         if self._pins is not None and names:
             try:
-                await self._pins.reload(names)
+                await self._pins.load(names)
             except StateError as error:
                 log.warning("what was approved of mounted servers can't be read yet: %s", error)
 

@@ -13,8 +13,7 @@ def describe_mounts(mounts: Sequence[Mount]) -> PartHealth:
 
 def _describe(mount: Mount) -> MemberHealth:
     state = mount.state
-    tools = {tool.get("name") for lists in mount.list_all() for tool in lists.tools}
-    details = [f"{len(tools)} tools"] if tools else []
+    details = [f"{tools} tools"] if (tools := mount.count_tools()) else []
     details += [f"held: {withheld}"] if (withheld := mount.count_withheld()) else []
     details += [f"{state.code}: {state.error}"] if state.code else [state.status]
     return MemberHealth("Mount", state.status != "failed", mount.name, details)

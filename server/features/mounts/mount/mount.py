@@ -80,6 +80,10 @@ class ListGate(Protocol):
         """Return what of the lists is not served."""
         ...
 
+    def count_tools(self) -> int:
+        """Return how many tools are served, to whomever."""
+        ...
+
     def count_withheld(self) -> int:
         """Return how many items are listed and not served."""
         ...
@@ -164,6 +168,10 @@ class Mount:
         """Return what is listed for clients with this key and not served, or None if it is not known yet."""
         lists = self._store.find(self.find_audience(key))
         return None if lists is None else self._gate.withhold(lists)
+
+    def count_tools(self) -> int:
+        """Return how many tools are served, to whomever."""
+        return self._gate.count_tools()
 
     def count_withheld(self) -> int:
         """Return how many items are listed and not served."""

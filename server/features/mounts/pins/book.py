@@ -99,20 +99,15 @@ class PinBook:
         return self._sets.get((mount, server))
 
     async def load(self, mounts: Collection[str]) -> None:
-        """Read the pins of these mounts, and those of earlier calls. Raises StateError."""
+        """Read what was decided of these mounts, and of those of earlier calls. Raises StateError."""
         self._mounts.update(mounts)
-        await self._read()
+        if await self._read():
+            self._on_load()
 
     def load_soon(self, mount: str) -> None:
         """Have the pins of a mount read, again and again until that succeeds."""
         self._mounts.add(mount)
         self._read_soon()
-
-    async def reload(self, mounts: Collection[str]) -> None:
-        """Read what other processes have decided of these mounts. Raises StateError."""
-        self._mounts.update(mounts)
-        if await self._read():
-            self._on_load()
 
     def take_baseline(self, mount: str, server: str, items: Collection[ItemDefinition]) -> PinSet:
         """Approve the first lists of a server, and return what is known of it now."""

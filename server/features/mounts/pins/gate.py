@@ -20,7 +20,7 @@ import msgspec
 from msgspec.structs import replace
 
 from toolgate.server.features.mounts.config.mount_config import MountConfig, OnChange
-from toolgate.server.features.mounts.mount.lists import Items, MountLists
+from toolgate.server.features.mounts.mount.lists import MAX_PERSONAL, MAX_PROFILES, Items, MountLists
 from toolgate.server.features.mounts.pins.book import PinBook, PinSet
 from toolgate.server.features.mounts.pins.definitions import (
     FIELDS,
@@ -35,7 +35,7 @@ from toolgate.server.policy.name_patterns import is_chosen
 from toolgate.server.state import flags
 
 FIRST_DAY = 86_400.0  # seconds after the first lists in which those for other kinds of clients are taken, too
-MAX_CACHED = 64  # lists
+MAX_CACHED = MAX_PROFILES + MAX_PERSONAL  # lists
 MAX_LISTED = 1_000  # kinds of clients: the first lists of further ones are no operator's word
 MAX_TOLD = 10  # names in a line of the log
 MAX_NAME = 64  # characters of each
@@ -57,7 +57,7 @@ class PinGate:
         self._server = digest_server(config)
         self._listed: set[str] = set()  # profiles whose first lists are no news any more
         self._cache: dict[int, tuple[MountLists, MountLists, MountLists]] = {}  # id → the lists, served and withheld
-        self._count: int | None = None  # of what is withheld
+        self._counts: tuple[int, int] | None = None  # of the tools that are served, and of what is withheld
         self._taken_at: float | None = None  # when the first lists were taken here
         self._hidden: dict[str, Collection[str]] = {}  # by profile: secrets that stay out of what is kept
 
@@ -89,7 +89,7 @@ class PinGate:
     def note(self, profile: str, lists: MountLists, hidden: Collection[str] = ()) -> None:
         """Take what is listed for clients of a profile, before anybody is shown it. What is kept of it, and told in the
         log, has no `hidden` texts: the secrets of a person who alone is shown it."""
-        self._forget()
+        self._counts = None
         if hidden:
             self._hidden[profile] = hidden
         if self._mode == "allow":
@@ -115,13 +115,13 @@ class PinGate:
         """Return what of the lists is not served."""
         return self._split(lists)[1]
 
+    def count_tools(self) -> int:
+        """Return how many tools are served, to whomever."""
+        return self._count()[0]
+
     def count_withheld(self) -> int:
         """Return how many items are listed and not served."""
-        if self._count is None:
-            distinct = {id(lists): lists for lists in self._list_all().values()}.values()
-            names = {(each.kind, each.name) for lists in distinct for each in self._list_withheld(lists)}
-            self._count = len(names)
-        return self._count
+        return self._count()[1]
 
     @property
     def _needs_book(self) -> bool:
@@ -130,11 +130,26 @@ class PinGate:
 
     def _forget(self) -> None:
         self._cache.clear()
-        self._count = None
+        self._counts = None
 
-    def _list_withheld(self, lists: MountLists) -> Iterable[ItemDefinition]:
-        withheld = self.withhold(lists)
-        return (each for each in list_definitions(withheld) if self._is_chosen(each))
+    def _count(self) -> tuple[int, int]:
+        if self._counts is None:
+            splits = [self._split(lists) for lists in self._list_distinct()]
+            tools = {tool.get("name") for served, _ in splits for tool in served.tools}
+            names = {each for _, withheld in splits for each in self._list_names(withheld)}
+            self._counts = len(tools), len(names)
+        return self._counts
+
+    def _list_distinct(self) -> Iterable[MountLists]:
+        return {id(lists): lists for lists in self._list_all().values()}.values()
+
+    def _list_names(self, withheld: MountLists) -> Iterable[tuple[Kind, str]]:
+        for kind, field, named in FIELDS:
+            for item in getattr(withheld, field):
+                if is_chosen(item[named], self._config.tools):
+                    yield kind, item[named]
+        if withheld.instructions:
+            yield "instructions", ""
 
     def _split(self, lists: MountLists) -> tuple[MountLists, MountLists]:
         cached = self._cache.get(id(lists))
@@ -153,7 +168,8 @@ class PinGate:
             (lists.instructions, "") if is_served else ("", lists.instructions)
         )
         if len(self._cache) >= MAX_CACHED:
-            self._cache.clear()
+            listed = set(map(id, self._list_distinct()))
+            self._cache = {name: each for name, each in self._cache.items() if name in listed}
         split = lists, replace(lists, **served), replace(lists, **withheld)
         self._cache[id(lists)] = split
         return split[1:]
@@ -174,6 +190,7 @@ class PinGate:
         return standing == "approved" if self._mode == "hold" else standing != "refused"
 
     def _take_baseline(self, items: Sequence[ItemDefinition]) -> None:
+        self._forget()
         self._taken_at = self._book.take_baseline(self._config.name, self._server, items).taken_at
         log.info(
             "mount %s: its first lists (%d items) are taken as your word; toolgate mount review shows what changes",
@@ -192,6 +209,8 @@ class PinGate:
                 more.append(item)
             elif self._is_chosen(item) and (standing is None or (standing == "held" and self._mode == "warn")):
                 changed.append(item)
+        if more or changed:
+            self._forget()
         if more:
             self._book.approve(name, server, more)
             log.info("mount %s: %s: taken as your word, for another kind of client", name, _name_all(more))

@@ -93,7 +93,7 @@ class GatedMounts:
             self.store.set_flag(flags.MOUNT_REFUSALS, name, standing == "refused")
 
         await self.store.transact(write, alone="mounts")
-        await self.book.reload([name])
+        await self.book.load([name])
 
     async def settle(self) -> None:
         """Wait until all is written, and what was written is read."""

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.server.features.mounts.pins.gated import form, gated
+from toolgate.server.features.mounts.mount.lists import MAX_PERSONAL, MAX_PROFILES
 from toolgate.server.features.mounts.pins import rows
 from toolgate.server.features.mounts.pins.book import PinSet
 from toolgate.server.features.mounts.pins.definitions import ItemDefinition
@@ -92,3 +93,37 @@ def test_the_oldest_approved_form_is_dropped_and_no_refusal() -> None:
         known.set("tool", "h", f"held {number}", "held")
     items = [ItemDefinition("tool", "t", digest, b"") for digest in ("bad", "0", "1", "held 0", "held 1")]
     assert [known.find(item) for item in items] == ["refused", None, "approved", None, "held"]
+
+
+def test_each_list_is_looked_at_once_however_many_there_are(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with gated(tmp_path) as mounts:
+            far = await mounts.mount("far", "hold")
+            for number in range(MAX_PROFILES + MAX_PERSONAL):
+                far.say(form(number), str(number))
+            await mounts.settle()
+            select, every = far.gate.select, list(far.lists.values())
+            before = [select(lists) for lists in every]
+            assert far.gate.count_withheld() == 1 and far.gate.count_tools() == 1
+            far.say(every[7], "7")  # nothing new
+            assert all(select(lists) is known for lists, known in zip(every, before, strict=True))
+            far.say(form(0), "7")
+            assert far.serves(far.lists["7"]) == ["form 0"]
+            assert sum(select(lists) is known for lists, known in zip(every, before, strict=True)) == len(every) - 1
+
+    asyncio.run(run())
+
+
+def test_what_was_decided_elsewhere_counts_once_another_mount_is_read(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with gated(tmp_path) as mounts, gated(tmp_path) as others:
+            far = await mounts.mount("far", "hold")
+            far.say(BASE)
+            far.say(form(1))
+            await mounts.settle()
+            assert far.serves(form(1)) == []
+            await others.decide("far", "approved", lambda pin: pin.standing == "held")
+            await mounts.mount("more", "hold")
+            assert far.serves(form(1)) == ["form 1"] and far.serves(far.lists["{}"]) == ["form 1"]
+
+    asyncio.run(run())
