@@ -12,7 +12,7 @@ from toolgate.server.base.principal import LOCAL_NAME
 from toolgate.server.config.load import Config
 from toolgate.server.features.mounts.config.mount_config import MountConfig
 from toolgate.server.features.mounts.kept_secrets.resolver import ResolvedMount, list_hidden
-from toolgate.server.features.mounts.mount.lists import MountLists, fetch_lists
+from toolgate.server.features.mounts.mount.lists import MountLists, drop_long_names, fetch_lists
 from toolgate.server.features.mounts.mount.pool import SessionKey
 from toolgate.server.features.mounts.mount.profile import NOTHING, ClientProfile
 from toolgate.server.features.mounts.openers import create_opener, create_resolver
@@ -55,7 +55,7 @@ async def _try_mount(host: AppHost, mount: MountConfig, profile: ClientProfile) 
             hidden = list_hidden(resolved)
             session = await opener.open(SessionKey(principal, profile), resolved, lambda _method, _params: None)
             try:
-                lists = await fetch_lists(session)
+                lists = drop_long_names(await fetch_lists(session), mount.name)
             finally:
                 await session.close()
     except MountError as error:

@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from toolgate.server.features.mounts.config.mount_config import MountConfig
 from toolgate.server.features.mounts.mount.profile import ClientProfile
+from toolgate.server.features.mounts.resource_uris import is_view
 from toolgate.server.features.mounts.upstream.session import UpstreamSession
 from toolgate.tools.api.text.json_text import JsonError, decode_json
 from toolgate.tools.workspace.files.state_file import read_regular
@@ -19,6 +21,7 @@ from toolgate.tools.workspace.files.state_file import read_regular
 VERSION = 1  # of the files
 MAX_PROFILES = 16  # kinds of clients whose lists are kept
 MAX_PERSONAL = 256  # kinds of clients, each of one person
+MAX_NAME = 1_024  # characters of what names an item that has a pin
 MAX_FILE = 64 * 2**20  # bytes
 SKILLS = "io.modelcontextprotocol/skills"  # the extension of servers that have them
 LISTS = (  # capability or extension of the mounted server → method, and its field
@@ -28,6 +31,7 @@ LISTS = (  # capability or extension of the mounted server → method, and its f
     ("resources", "resources/templates/list", "resourceTemplates"),
     (SKILLS, "skills/list", "skills"),
 )
+NAMED = (("tools", "name"), ("prompts", "name"), ("resources", "uri"), ("templates", "uriTemplate"), ("skills", "uri"))
 
 Items = list[dict[str, Any]]
 
@@ -77,6 +81,19 @@ async def fetch_lists(session: UpstreamSession) -> MountLists:
         revision=info.revision,
         ttl=min(holds, default=None),
     )
+
+
+def drop_long_names(lists: MountLists, mount: str) -> MountLists:
+    """Return the lists without items whose names are too long to be kept. A plain resource has no pin, and stays."""
+    fields: dict[str, Items] = {field: getattr(lists, field) for field, _ in NAMED}
+    kept = {
+        field: [item for item in fields[field] if not _is_too_long(item.get(named), field)] for field, named in NAMED
+    }
+    left = sum(len(fields[field]) - len(kept[field]) for field in fields)
+    if not left:
+        return lists
+    log.warning("mount %s: %d items are left out: their names are longer than %d characters", mount, left, MAX_NAME)
+    return replace(lists, **kept)
 
 
 def read_kept(file: Path) -> KeptLists:
@@ -161,6 +178,10 @@ class ListStore:
             part.replace(self._file)
         except OSError as error:
             log.warning("the lists of a mount can't be kept in %s: %s", self._file, error)
+
+
+def _is_too_long(name: object, field: str) -> bool:
+    return isinstance(name, str) and len(name) > MAX_NAME and (field != "resources" or is_view(name))
 
 
 def _digest(config: MountConfig) -> str:

@@ -17,7 +17,7 @@ from toolgate.server.features.mounts.kept_secrets.resolver import (
     list_hidden,
 )
 from toolgate.server.features.mounts.mount.backoff import RestartDelay
-from toolgate.server.features.mounts.mount.lists import ListStore, MountLists, fetch_lists
+from toolgate.server.features.mounts.mount.lists import ListStore, MountLists, drop_long_names, fetch_lists
 from toolgate.server.features.mounts.mount.mount_standing import MountRecord, MountStanding, MountState, RunningMount
 from toolgate.server.features.mounts.mount.pace import LONG, SHORT, ChangePace
 from toolgate.server.features.mounts.mount.pool import SessionKey, SessionPool
@@ -358,7 +358,7 @@ class Mount:
         if session.owner != owner:  # other secrets hold since
             return None
         try:
-            return await fetch_lists(session), session.hidden
+            return drop_long_names(await fetch_lists(session), self.name), session.hidden
         except UpstreamRefusedError as error:
             told = hide_secrets(str(error), session.hidden)
             raise MountError("LIST_FAILED", f"it refused to list what it has: {told}") from None

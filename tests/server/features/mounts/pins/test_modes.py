@@ -189,6 +189,30 @@ def test_mounts_of_different_modes_are_known_apart(start: Start, tmp_path: Path)
     assert again.log().count("its first lists") == 2, "both were known"
 
 
+@pytest.mark.parametrize("mode", ["hold", "warn", "allow"])
+def test_what_has_a_very_long_name_is_left_out(start: Start, tmp_path: Path, mode: str) -> None:
+    mount = ListedMount(tmp_path, "modern", f'on_change = "{mode}"')
+    long, longest = "x" * 1_025, "x" * 1_024
+    uris = [f"far://{long}", f"ui://{long}"]
+    mount.say(
+        tools=[tool("echo"), tool(longest), tool(long)],
+        prompts=[{"name": long}, {"name": "short"}],
+        resources=[{"uri": uri, "name": "long"} for uri in uris],
+        resourceTemplates=[{"uriTemplate": f"far://{{id}}/{long}", "name": "long"}],
+        skills=[{"uri": f"far://{long}/SKILL.md", "name": "long", "frontmatter": {}}],
+    )
+    server = start(*write_config(tmp_path, mount.table), "--verbose", revision=STATELESS)
+    assert eventually(lambda: "far__echo" in names(server))
+    assert eventually(lambda: "mount far: 5 items are left out: their names are longer than 1024" in server.log())
+    assert len(names(server)) == 3  # a name of 1,024 characters is shortened here
+    assert {each["name"] for each in server.request("prompts/list")["prompts"] if "far" in each["name"]} == {
+        "far__short"
+    }
+    listed = {each["uri"] for each in server.request("resources/list")["resources"]}
+    assert uris[0] in listed and uris[1] not in listed
+    assert not any(long in each["uri"] for each in server.request("skills/list")["skills"])
+
+
 def test_a_mount_that_was_removed_has_first_lists_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     mount = ListedMount(tmp_path)
     mount.say(tools=[tool("echo")])
