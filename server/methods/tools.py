@@ -11,7 +11,7 @@ from toolgate.server.base.text import escape_unprintable
 from toolgate.server.calls.client import InputRequired
 from toolgate.server.calls.tasks import LONGEST, CallTask
 from toolgate.server.methods import approval, execution
-from toolgate.server.methods.server import Server
+from toolgate.server.methods.server import Server, WithheldPart
 from toolgate.server.protocol import serialization
 from toolgate.server.protocol.errors import InvalidParams, format_name
 from toolgate.server.protocol.request_meta import client_name
@@ -43,12 +43,10 @@ async def call_tool(server: Server, call: Call) -> dict[str, Any]:
         withheld = _find_withheld(server, call)
         if withheld is None:
             raise
-        return withheld
-    if server.policy.limiter is not None:
-        too_many = await server.policy.limiter.admit(call.session.principal, tool.scope)
-        if too_many is not None:
-            call.decision = "limited"
-            return await _finish(server, call, tool, _refusal(too_many))
+        return await _refuse_withheld(server, call, withheld)
+    too_many = await _find_excess(server, call, tool.scope)
+    if too_many is not None:
+        return await _finish(server, call, tool, _refusal(too_many))
     work = _work(server, call, tool, arguments)
     try:
         if execution.can_become_task(call, tool):
@@ -261,15 +259,31 @@ def _read_call(server: Server, call: Call) -> tuple[Tool, dict[str, Any]]:
     return tool, arguments
 
 
-def _find_withheld(server: Server, call: Call) -> dict[str, Any] | None:
-    """Return the result for a tool of another server that is not served, or None for any other name."""
+async def _find_excess(server: Server, call: Call, scope: str) -> str | None:
+    """Return why this call is one too many of its principal, or None."""
+    if server.policy.limiter is None:
+        return None
+    too_many = await server.policy.limiter.admit(call.session.principal, scope)
+    if too_many is not None:
+        call.decision = "limited"
+    return too_many
+
+
+def _find_withheld(server: Server, call: Call) -> WithheldPart | None:
+    """Return the tool of another server that is called and not served, or None for any other name."""
     name = call.params.get("name")
-    if not isinstance(name, str) or name in _find_tools(server, call):
-        return None
-    withheld = server.find_withheld(call.session, "tools", name)
-    if withheld is None:
-        return None
-    call.decision, call.output = "held", create_refusal(withheld.error)
+    is_served = isinstance(name, str) and name in _find_tools(server, call)
+    return None if is_served else server.find_withheld(call.session, "tools", name)
+
+
+async def _refuse_withheld(server: Server, call: Call, withheld: WithheldPart) -> dict[str, Any]:
+    """Return the result for a tool that is not served. It is limited and written down as that of one that is."""
+    part = withheld.part
+    call.mounted = withheld.mount, part.relay.original if part.relay is not None else part.key
+    too_many = await _find_excess(server, call, part.scope)
+    if too_many is None:
+        call.decision = "held"
+    call.output = create_refusal(withheld.error) if too_many is None else _refusal(too_many)
     return serialization.format_output(call.output, call.revision, None)
 
 

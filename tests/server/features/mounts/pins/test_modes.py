@@ -189,6 +189,20 @@ def test_mounts_of_different_modes_are_known_apart(start: Start, tmp_path: Path)
     assert again.log().count("its first lists") == 2, "both were known"
 
 
+def test_calls_of_what_is_held_are_limited(start: Start, tmp_path: Path) -> None:
+    mount = ListedMount(tmp_path, "legacy", 'on_change = "hold"')
+    mount.say(tools=[tool("echo")])
+    server = start(*write_config(tmp_path, mount.table), "--verbose", "--limit", "calls=3")
+    wait_listed(server)
+    wait_baseline(server)
+    mount.say(tools=[CHANGED])
+    server.text("far__reload")
+    assert eventually(lambda: names(server) == {"far__reload"}), server.log()
+    told = [server.error("far__echo") for _ in range(3)]
+    assert [each.startswith(HELD) for each in told] == [True, True, False]
+    assert "3 calls" in told[2]
+
+
 @pytest.mark.parametrize("mode", ["hold", "warn", "allow"])
 def test_what_has_a_very_long_name_is_left_out(start: Start, tmp_path: Path, mode: str) -> None:
     mount = ListedMount(tmp_path, "modern", f'on_change = "{mode}"')

@@ -127,7 +127,8 @@ def test_a_refused_call_is_in_the_audit_log(changed: Changed, capsys: pytest.Cap
         assert main.run(words) == 0
         return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
-    assert eventually(lambda: any(entry["tool"] == "far__new_tool" for entry in read()))
+    wanted = {"tool": "far__new_tool", "mount": "far", "original": "new_tool"}
+    assert eventually(lambda: any(wanted.items() <= entry.items() for entry in read())), read()
 
 
 def test_the_log_says_so(changed: Changed) -> None:
