@@ -113,7 +113,7 @@ def choose_items(
     its name: the newest form of it. Raises CommandError for a word that names none."""
     if not words:
         return [pin for pin in pins if pin.standing == "held"]
-    chosen: dict[tuple[str, str], StoredPin] = {}
+    chosen: dict[tuple[str, str, str], StoredPin] = {}
     for word in words:
         named = [pin for pin in pins if _is_named(pin, word, prefix)]
         open_ones = [pin for pin in named if pin.standing == "held"]
@@ -123,7 +123,7 @@ def choose_items(
             open_ones = named[-1:]
         if not open_ones:
             raise CommandError(f"mount review: nothing that is held is called {word!r}")
-        chosen.update({(pin.kind, pin.digest): pin for pin in open_ones})
+        chosen.update({(pin.server, pin.kind, pin.digest): pin for pin in open_ones})
     return list(chosen.values())
 
 

@@ -5,7 +5,7 @@ What is decided here counts at once, and is written soon, in order; while the st
 
 import asyncio
 import logging
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING
 
@@ -79,6 +79,7 @@ class PinBook:
         self._decisions = 0  # that were made here
         self._sets: dict[tuple[str, str], PinSet] = {}
         self._found: Found | None = None  # what was read last
+        self._refused = defaultdict[str, list[StoredPin]](list)  # of each mount, whichever server listed it
         self._writes: deque[Write] = deque()
         self._is_stale = False  # whether the state has to be read again
         self._work: asyncio.Task[None] | None = None
@@ -110,11 +111,13 @@ class PinBook:
         self._read_soon()
 
     def take_baseline(self, mount: str, server: str, items: Collection[ItemDefinition]) -> PinSet:
-        """Approve the first lists of a server, and return what is known of it now."""
+        """Approve the first lists of a server, but for what was refused of the mount, and return what is known of it
+        now."""
         now = self.now()
         known = self._sets[mount, server] = PinSet(now, seen=False)
         for item in items:
             known.set(item.kind, item.name, item.digest, "approved")
+        _refuse(known, self._refused[mount])
         store = self._store()
 
         def write(connection: "Connection") -> bool:
@@ -200,15 +203,25 @@ class PinBook:
             return False
         before = self._loaded, self._found
         self._loaded, self._found = frozenset(mounts), found
-        self._sets = _collect(found)
+        self._sets, self._refused = _collect(found)
         return before != (self._loaded, found)
 
 
-def _collect(found: Found) -> dict[tuple[str, str], PinSet]:
-    """Return what is known of each server of each mount."""
+def _collect(found: Found) -> tuple[dict[tuple[str, str], PinSet], defaultdict[str, list[StoredPin]]]:
+    """Return what is known of each server of each mount, and what was refused of each mount."""
     baselines, pins = found
+    refused = defaultdict[str, list[StoredPin]](list)
     sets = {(each.mount, each.server): PinSet(each.taken_at, seen=each.seen) for each in baselines}
     for pin in pins:
         if (known := sets.get((pin.mount, pin.server))) is not None:
             known.set(pin.kind, pin.name, pin.digest, pin.standing)
-    return sets
+        if pin.standing == "refused":
+            refused[pin.mount].append(pin)
+    for (mount, _), known in sets.items():
+        _refuse(known, refused[mount])
+    return sets, refused
+
+
+def _refuse(known: PinSet, pins: Iterable[StoredPin]) -> None:
+    for pin in pins:
+        known.set(pin.kind, pin.name, pin.digest, "refused")

@@ -48,9 +48,9 @@ class LeavingStore(SqliteStore):
 class GatedMount:
     """One mount and its gate; a test says what it lists for each kind of client."""
 
-    def __init__(self, name: str, mode: OnChange, book: PinBook) -> None:
+    def __init__(self, name: str, mode: OnChange, book: PinBook, command: str) -> None:
         self.lists: dict[str, MountLists] = {}
-        self.gate = PinGate(MountConfig(name=name, command="far", prefix=f"{name}__"), mode, book, lambda: self.lists)
+        self.gate = PinGate(MountConfig(name=name, command=command, prefix=f"{name}__"), mode, book, lambda: self.lists)
 
     def say(self, lists: MountLists, profile: str = "{}") -> None:
         self.lists[profile] = lists
@@ -73,11 +73,11 @@ class GatedMounts:
         for each in self.mounts:
             each.gate.renew()
 
-    async def mount(self, name: str, mode: OnChange, *, is_read: bool = True) -> GatedMount:
+    async def mount(self, name: str, mode: OnChange, *, is_read: bool = True, command: str = "far") -> GatedMount:
         """Return one more mount. `is_read`: its pins are read before."""
         if is_read:
             await self.book.load([name])
-        mount = GatedMount(name, mode, self.book)
+        mount = GatedMount(name, mode, self.book, command)
         self.mounts.append(mount)
         return mount
 

@@ -127,3 +127,30 @@ def test_what_was_decided_elsewhere_counts_once_another_mount_is_read(tmp_path: 
             assert far.serves(form(1)) == ["form 1"] and far.serves(far.lists["{}"]) == ["form 1"]
 
     asyncio.run(run())
+
+
+def test_what_was_refused_stays_out_under_another_command(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with gated(tmp_path) as mounts:
+            far = await mounts.mount("far", "warn")
+            far.say(BASE)
+            far.say(form(1))
+            far.say(form(2))
+            await mounts.settle()
+            await mounts.decide(
+                "far", "refused", lambda pin: b"form 1" in pin.definition or b"form 2" in pin.definition
+            )
+            for mode in ("warn", "hold"):
+                other = await mounts.mount("far", mode, command=mode)
+                mounts.store.is_away = True
+                other.say(form(1))
+                assert other.serves(form(1)) == [], "before it is written, too"
+                mounts.store.is_away = False
+                other.say(form(2))
+                assert other.serves(form(2)) == []
+                await mounts.settle()
+                assert other.serves(form(1)) == other.serves(form(2)) == []
+            await mounts.decide("far", "approved", lambda pin: b"form 1" in pin.definition)
+            assert other.serves(form(1)) == ["form 1"]
+
+    asyncio.run(run())
