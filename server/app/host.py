@@ -159,6 +159,11 @@ class AppHost(StateHost):
         """Whether callers have to say who they are."""
         return bool(self.config.is_remote and self.config.auth != "none")
 
+    @property
+    def has_sign_in_page(self) -> bool:
+        """Whether people reach the first page: with an outside issuer they have no way to sign in there."""
+        return not self.signs_in or self._authorization is not None
+
     def open_access(self, public_url: str) -> "Access":
         """Open what people sign in with."""
         from toolgate.server.auth import scopes

@@ -137,8 +137,13 @@ class MountsFeature:
         from toolgate.server.features.mounts.sign_in.pages import SignInPages  # start-up, as above
 
         service = self._open_sign_ins(host)
-        service.public_url = pages.public_url
+        service.public_url = pages.public_url if host.has_sign_in_page else ""
         return SignInPages(service, pages, identify, host.config.name).routes()
+
+    def _note_sign_in(self, principal: str, mount: str) -> None:
+        for served in self._list_served():
+            if served.mount.name == mount:
+                served.mount.end_sign_in(principal)
 
     def _open_sign_ins(self, host: AppHost) -> "SignInService":
         from toolgate.server.features.mounts.sign_in.service import SignInService  # start-up: few mounts need them
@@ -146,7 +151,9 @@ class MountsFeature:
 
         if self._sign_ins is None:
             store, keys = host.store(), host.keys()
-            self._sign_ins = SignInService(ConnectionStore(store, keys), SecretStore(store, keys), host.config.name)
+            self._sign_ins = SignInService(
+                ConnectionStore(store, keys), SecretStore(store, keys), host.config.name, self._note_sign_in
+            )
         return self._sign_ins
 
     async def _follow(self, host: AppHost) -> None:

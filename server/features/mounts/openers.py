@@ -3,7 +3,7 @@
 import asyncio
 import hashlib
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -50,6 +50,9 @@ class UrlOpener:
         capabilities = extend_path(key.profile.capabilities, self._own_id)
         return await open_url(mount.config, await self._find_client(mount, key.principal), capabilities, on_notice)
 
+    def list_tokens(self, principal: str) -> Sequence[str]:
+        return self._tokens.list_recent(principal) if self._tokens is not None else ()
+
     async def close(self) -> None:
         for client in self._clients.values():
             await client.close()
@@ -94,6 +97,9 @@ class ProgramOpener:
 
         capabilities = extend_path(key.profile.capabilities, self._own_id)
         return await open_program(mount.config, start, capabilities, on_notice, list_hidden(mount))
+
+    def list_tokens(self, principal: str) -> Sequence[str]:
+        return ()
 
     async def close(self) -> None:
         """The conversations end their programs themselves."""

@@ -102,8 +102,12 @@ async def _connect(connections: ConnectionStore) -> None:
     """Store a person's connection to a mounted server, one that begins, and the client that both use."""
     client = FarClient("c-1")
     signed_in = SignedIn("https://far.example", f"{BACK}/token", "", client, BACK, "read", "at-1", "rt-1")
-    await connections.keep("local", "far", "6e" * 32, signed_in, LONG)
-    await connections.depart("local", Departure("far", "6e" * 32, "verifier", BACK, True, signed_in))
+    departure = Departure("far", "6e" * 32, "verifier", BACK, True, signed_in)
+    for _ in range(2):
+        state = await connections.depart("local", departure)
+    used = await connections.take_departure("local", state)
+    assert used is not None
+    await connections.keep("local", used, signed_in, LONG)
     await connections.keep_client("https://far.example", BACK, client)
     change = tables.mount_departure.update().values(until=LONG)
     await connections._store.transact(lambda connection: connection.execute(change) and None)

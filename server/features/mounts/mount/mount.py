@@ -5,7 +5,7 @@ import contextlib
 import logging
 import math
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
@@ -55,6 +55,10 @@ class Opener(Protocol):
     ) -> UpstreamSession:
         """Return a new one with these secrets; `on_notice(method, params)` gets what the mounted server tells by
         itself. Raises MountError."""
+        ...
+
+    def list_tokens(self, principal: str) -> Sequence[str]:
+        """Return the tokens that a principal's conversations carry now, which are not repeated to anybody."""
         ...
 
     async def close(self) -> None: ...
@@ -235,6 +239,15 @@ class Mount:
         if self._secrets is not None:
             self._secrets.forget(principal)
 
+    def end_sign_in(self, principal: str) -> None:
+        """A person has signed in at the mounted server, or out: what was opened for them before is over, and what was
+        listed stays until there is something else."""
+        self._pool.end(lambda key: key.principal == principal)
+        self.standing.forgive(principal)
+        for profile in self._fresh:
+            if profile.principal == principal:
+                self._fresh[profile] = OVER
+
     def end_outdated(self, principal: str) -> None:
         """End the conversations of a principal whose secrets are others now, as soon as their calls have ended."""
         if self._secrets is not None:
@@ -322,9 +335,11 @@ class Mount:
             hidden = list_hidden(mount)
             session = await self._opener.open(key, mount, note)
         except MountError as error:
-            fault = UpstreamFault(error.code, hide_secrets(error.sentence, hidden))
+            tokens = self._opener.list_tokens(key.principal)
+            fault = UpstreamFault(error.code, hide_secrets(error.sentence, [*hidden, *tokens]))
             is_theirs = bool(self._find_owner(key, found))
-            self.standing.note_failure(key.principal, fault, is_theirs=is_theirs)
+            waits = error.code != "SIGN_IN_REQUIRED"  # until then nobody has tried anything
+            self.standing.note_failure(key.principal, fault, is_theirs=is_theirs, waits=waits)
             raise fault.create_error() from None
         session.hidden = hidden
         session.owner = self._find_owner(key, found)
@@ -338,7 +353,8 @@ class Mount:
 
     def _note_end(self, key: SessionKey, session: UpstreamSession, fault: UpstreamFault, opened: float) -> None:
         if not session.peer.has_expired:
-            told = UpstreamFault(fault.code, hide_secrets(fault.sentence, session.hidden))
+            hidden = [*session.hidden, *self._opener.list_tokens(key.principal)]
+            told = UpstreamFault(fault.code, hide_secrets(fault.sentence, hidden))
             is_theirs = bool(session.owner)
             self.standing.note_end(key.principal, told, time.monotonic() - opened, is_theirs=is_theirs)
 
@@ -360,7 +376,7 @@ class Mount:
         try:
             return drop_long_names(await fetch_lists(session), self.name), session.hidden
         except UpstreamRefusedError as error:
-            told = hide_secrets(str(error), session.hidden)
+            told = hide_secrets(str(error), [*session.hidden, *self._opener.list_tokens(key.principal)])
             raise MountError("LIST_FAILED", f"it refused to list what it has: {told}") from None
 
     async def _refresh(self, profile: ClientProfile, after: float) -> None:

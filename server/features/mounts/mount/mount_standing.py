@@ -92,10 +92,13 @@ class MountStanding:
             del self._failing[principal]
             self._tell(principal, None)
 
-    def note_failure(self, principal: str, fault: UpstreamFault, *, is_theirs: bool = False) -> None:
+    def note_failure(
+        self, principal: str, fault: UpstreamFault, *, is_theirs: bool = False, waits: bool = True
+    ) -> None:
         """It can't be opened for a principal: the next try waits. `is_theirs`: with secrets
         of their own, so that it says nothing of the mount, and what the server says is theirs alone."""
-        self._delay_of(principal).note_failure()
+        if waits:
+            self._delay_of(principal).note_failure()
         self._note(principal, fault, is_theirs=is_theirs)
 
     def note_end(self, principal: str, fault: UpstreamFault, lived: float, *, is_theirs: bool = False) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import urlencode, urlsplit
 
 import msgspec
+from msgspec.structs import replace
 
 from toolgate.server.base.text import to_line
 from toolgate.server.cli.mcp_client.challenge import parse_challenge
@@ -22,6 +23,7 @@ from toolgate.server.cli.sign_in.discovery import INITIALIZE, MESSAGE, FoundServ
 from toolgate.server.cli.sign_in.requests import OAuthRequests
 from toolgate.server.features.mounts.config.mount_config import MountConfig
 from toolgate.server.features.mounts.sign_in import requests
+from toolgate.server.features.mounts.sign_in.requests import RefusedError
 from toolgate.server.features.mounts.sign_in.store import (
     ConnectionStore,
     Departure,
@@ -44,6 +46,11 @@ class FoundSignIn(msgspec.Struct, frozen=True):
     issuer: str
     host: str
     scopes: tuple[str, ...]
+
+    @property
+    def digest(self) -> str:
+        """What a form has of it."""
+        return hashlib.sha256(msgspec.json.encode([self.issuer, self.host, self.scopes])).hexdigest()
 
 
 class MountSignIn:
@@ -72,19 +79,24 @@ class MountSignIn:
         """The URL of the mounted server."""
         return self._config.url
 
-    async def find(self) -> FoundSignIn:
+    async def find(self, principal: str) -> FoundSignIn:
         """Return where a person would sign in. Raises SignInFault."""
-        found = await self._discover()
-        host = urlsplit(found.server.authorization_endpoint).netloc
-        return FoundSignIn(found.server.issuer, host, tuple(self._choose_scopes(found)))
+        return await self._show(await self._discover(), principal)
 
-    async def begin(self, principal: str) -> str:
-        """Return the URL to send a person's browser to. Raises SignInFault."""
+    async def _show(self, found: FoundServer, principal: str) -> FoundSignIn:
+        host = urlsplit(found.server.authorization_endpoint).netloc
+        return FoundSignIn(found.server.issuer, host, tuple(await self._choose_scopes(found, principal)))
+
+    async def begin(self, principal: str, shown: str) -> str:
+        """Return the URL to send a person's browser to, or "" if it is not what they were shown (`FoundSignIn.digest`).
+        Raises SignInFault."""
         found = await self._discover()
+        if (await self._show(found, principal)).digest != shown:
+            return ""
         server = found.server
-        client = await self._choose_client(server)
+        client = await self._choose_client(found)
         verifier = secrets.token_urlsafe(48)
-        scope = " ".join(self._choose_scopes(found))
+        scope = " ".join(await self._choose_scopes(found, principal))
         granted = SignedIn(
             server.issuer, server.token_endpoint, server.revocation_endpoint, client, found.resource, scope, ""
         )
@@ -124,11 +136,15 @@ class MountSignIn:
                 self._requests, granted, code, departure.redirect_uri, departure.verifier
             )
         except SignInFault as error:
-            if not self._config.client_id:
-                await self._store.forget_client(granted.issuer, departure.redirect_uri)
+            if isinstance(error, RefusedError) and error.is_client and not self._config.client_id:
+                await self._store.forget_client(granted.issuer, departure.redirect_uri, granted.client.id)
             raise SignInFault(f"it gave no token: {error.text}") from None
         expires_at = None if lasts is None else self._store.now() + lasts
-        await self._store.keep(principal, self._config.name, self.server, signed_in, expires_at)
+        if self._config.client_id:  # its secret may be another one at the next refresh
+            signed_in = replace(signed_in, client=replace(signed_in.client, secret=""))
+        if not await self._store.keep(principal, departure, signed_in, expires_at):
+            await requests.revoke(self._requests, replace(signed_in, client=granted.client))
+            raise SignInFault("your account was removed meanwhile: nothing was connected")
 
     async def _discover(self) -> FoundServer:
         """Raises SignInFault."""
@@ -140,15 +156,19 @@ class MountSignIn:
             raise SignInFault(str(error)) from None
         if get_origin(found.server.authorization_endpoint) == get_origin(self._public_url):
             raise SignInFault(f"{found.server.issuer} sends people to this server itself: refused")
+        _refuse_mix_up(found.server)
         return found
 
-    def _choose_scopes(self, found: FoundServer) -> list[str]:
-        return list(self._config.scopes) or found.scopes
+    async def _choose_scopes(self, found: FoundServer, principal: str) -> list[str]:
+        """Return the scopes to ask for: with those that a call has lacked."""
+        held = await self._store.find(principal, self._config.name)
+        wanted = held.signed_in.wanted.split() if held is not None and held.signed_in is not None else []
+        return list(dict.fromkeys((*(self._config.scopes or found.scopes), *wanted)))
 
-    async def _choose_client(self, server: IssuerMetadata) -> FarClient:
+    async def _choose_client(self, found: FoundServer) -> FarClient:
         """Return the operator's client, or else the one that this server's document describes, or else one that is
         registered. Raises SignInFault."""
-        config = self._config
+        config, server = self._config, found.server
         if config.client_id:
             secret = await self._find_secret(config)
             takes_basic = requests.BASIC in (server.auth_methods or (requests.BASIC,))  # RFC 8414 section 2
@@ -158,18 +178,29 @@ class MountSignIn:
             return FarClient(f"{self._public_url}/{DOCUMENT}")
         known = await self._store.find_client(server.issuer, self._redirect_uri)
         if known is not None:
-            return known
+            asked = SignedIn(server.issuer, server.token_endpoint, "", known, found.resource, "", "")
+            if await requests.is_known(self._requests, asked, self._redirect_uri):
+                return known
         if not server.registration_endpoint:
             raise SignInFault(f"{server.issuer} registers no clients: {REMEDY}")
         document = describe_client(self._public_url, self._name)
-        asked = {key: document[key] for key in ("client_name", "redirect_uris", "application_type")}
+        described = {key: document[key] for key in ("client_name", "redirect_uris", "application_type")}
         try:
-            told = await register_client(self._requests, server, asked, REMEDY)
+            told = await register_client(self._requests, server, described, REMEDY)
         except McpClientError as error:
             raise SignInFault(str(error)) from None
         client = _read_client(told)
         await self._store.keep_client(server.issuer, self._redirect_uri, client)
         return client
+
+
+def _refuse_mix_up(server: IssuerMetadata) -> None:
+    """Raise SignInFault for a server that sends people to another one's page without a word of who answers: it could
+    use their code there (RFC 9700 section 4.4)."""
+    own = {get_origin(server.issuer), get_origin(server.token_endpoint)}
+    if not server.sends_issuer and get_origin(server.authorization_endpoint) not in own:
+        place = urlsplit(server.authorization_endpoint).netloc
+        raise SignInFault(f"{server.issuer} sends people to {place}, which does not say who answers: refused")
 
 
 def _read_client(told: Mapping[str, Any]) -> FarClient:

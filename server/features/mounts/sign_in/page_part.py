@@ -6,9 +6,13 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from toolgate.server.features.mounts.config.mount_config import MountConfig
+from toolgate.server.features.mounts.pins.gate import digest_server
 from toolgate.server.features.mounts.sign_in.service import SignInService
+from toolgate.server.features.mounts.sign_in.store import MountConnection
 from toolgate.server.overview.page_part import ALREADY_ENDED, ActionResult, PartRows
 
+GONE = "it is not mounted any more"
 DISCONNECTED = "The connection was ended. Apps can’t use that server for you until you connect it again."
 
 
@@ -20,6 +24,7 @@ class ShownConnection(msgspec.Struct, frozen=True):
     host: str
     since: float | None = None
     ended: str = ""
+    is_mounted: bool = True
 
 
 class ConnectionsPart:
@@ -34,19 +39,11 @@ class ConnectionsPart:
         self.actions = {"disconnect": self._disconnect}
 
     async def read(self, principal: str) -> PartRows:
-        configs = self._service.configs
+        configs = {config.name: config for config in self._service.configs}
         if not configs:
             return PartRows([], is_work=False)
         held = {each.mount: each for each in await self._service.store.list(principal)}
-        rows = [
-            ShownConnection(
-                config.name,
-                urlsplit(config.url).netloc,
-                held[config.name].made_at if config.name in held else None,
-                held[config.name].ended if config.name in held else "",
-            )
-            for config in configs
-        ]
+        rows = [_show(name, configs.get(name), held.get(name)) for name in sorted({*configs, *held})]
         return PartRows(rows, is_work=False)
 
     def watch(self, principal: str, notify: Callable[[], None]) -> Callable[[], None]:
@@ -56,3 +53,12 @@ class ConnectionsPart:
         if not await self._service.disconnect(principal, mount):
             return ActionResult(ALREADY_ENDED, 404)
         return ActionResult(DISCONNECTED)
+
+
+def _show(name: str, config: MountConfig | None, held: MountConnection | None) -> ShownConnection:
+    if config is None:
+        return ShownConnection(name, "", held.made_at if held is not None else None, GONE, is_mounted=False)
+    host = urlsplit(config.url).netloc
+    if held is None or held.server != digest_server(config):
+        return ShownConnection(name, host)
+    return ShownConnection(name, host, held.made_at, held.ended)

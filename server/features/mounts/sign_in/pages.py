@@ -66,10 +66,10 @@ class SignInPages:
             return self._context.error_page(404, "there is no mounted server of this name where you can sign in")
         try:
             async with self._turns.slot(principal_of(visitor), PATIENCE):
-                found = await sign_in.find()
+                found = await sign_in.find(principal_of(visitor))
         except (SignInFault, BusyError) as error:
             return self._refuse(name, error)
-        csrf, cookies = self._context.csrf_token(request, visitor, CONNECT, name)
+        csrf, cookies = self._context.csrf_token(request, visitor, CONNECT, name, found.digest)
         page = self._context.pages.render_file(
             TEMPLATE,
             mount=name,
@@ -87,17 +87,20 @@ class SignInPages:
         if visitor is None:
             return self._context.redirect_to("login")
         fields = dict(await read_form(request))
-        name = fields.get("name", "")
-        if (fault := self._context.find_csrf_fault(request, visitor, fields, CONNECT, name)) is not None:
+        name, shown = fields.get("name", ""), fields.get("shown", "")
+        if (fault := self._context.find_csrf_fault(request, visitor, fields, CONNECT, name, shown)) is not None:
             return self._context.error_page(403, fault)
         sign_in = self._service.find(name)
         if sign_in is None:
             return self._context.error_page(404, "there is no mounted server of this name where you can sign in")
         try:
             async with self._turns.slot(principal_of(visitor), PATIENCE):
-                return redirect(await sign_in.begin(principal_of(visitor)))
+                location = await sign_in.begin(principal_of(visitor), shown)
         except (SignInFault, BusyError) as error:
             return self._refuse(name, error)
+        if not location:  # it says something else by now
+            return self._context.redirect_to(CONNECT, name=name)
+        return redirect(location)
 
     async def _come_back(self, request: Request) -> Response:
         """Take the answer of the authorization server."""

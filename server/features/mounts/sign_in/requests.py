@@ -4,6 +4,7 @@ Source: RFC 6749, RFC 7009, RFC 8707; MCP 2026-07-28 basic/authorization.
 """
 
 import base64
+import secrets
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -11,22 +12,32 @@ from urllib.parse import quote, urlencode
 from msgspec.structs import replace
 
 from toolgate.server.cli.mcp_client.client import McpClientError
+from toolgate.server.cli.mcp_client.foreign_urls import HostUnknownError, PrivateAddressError
 from toolgate.server.cli.mcp_client.http import ServerUnreachableError
 from toolgate.server.cli.sign_in.requests import FORM, OAuthAnswer, OAuthRequests
 from toolgate.server.features.mounts.sign_in.store import FarClient, SignedIn, SignInFault
 
 BASIC, POST = "client_secret_basic", "client_secret_post"
 EARLY, SHARE = 30.0, 0.2  # a token is refreshed so many seconds before its end, or at this share of its life
+SHORTEST = 1.0  # seconds that each token is used, whatever is said of it
+MAX_DIGITS = 12  # of a number that is written as a text
+BUSY = (429, 503)
+LATER = ("temporarily_unavailable", "slow_down")
+CLIENT_UNKNOWN = ("invalid_client", "unauthorized_client")
 MAX_TOKEN = 16_384  # characters
 ENDED = ("invalid_grant", "invalid_client", "unauthorized_client", "invalid_scope", "invalid_target")
 
 
 class NotSentError(SignInFault):
-    """The request did not reach the server: it can be made again."""
+    """The request did not reach the server, or was not looked at: it can be made again."""
 
 
 class RefusedError(SignInFault):
-    """The server has refused the grant for good."""
+    """The server has refused the grant for good. `is_client`: it does not know the client."""
+
+    def __init__(self, text: str, *, is_client: bool = False) -> None:
+        super().__init__(text)
+        self.is_client = is_client
 
 
 async def redeem_code(
@@ -41,10 +52,17 @@ async def refresh(requests: OAuthRequests, signed_in: SignedIn) -> tuple[SignedI
     """Return new tokens, and in how many seconds they are to be refreshed. Raises NotSentError, RefusedError, and
     SignInFault where nobody knows what became of it."""
     fields = {"grant_type": "refresh_token", "refresh_token": signed_in.refresh_token}
-    answer = await _ask(requests, signed_in, fields)
-    if answer.status != 200 and answer.json.get("error") in ENDED:
-        raise RefusedError(f"it says {answer.error}")
-    return _read_tokens(answer, signed_in)
+    return _read_tokens(await _ask(requests, signed_in, fields), signed_in)
+
+
+async def is_known(requests: OAuthRequests, granted: SignedIn, redirect_uri: str) -> bool:
+    """Return whether the server still knows a client: its page would say so to the person alone. Raises SignInFault."""
+    code = secrets.token_urlsafe(32)
+    try:
+        await redeem_code(requests, granted, code, redirect_uri, secrets.token_urlsafe(48))
+    except RefusedError as error:
+        return not error.is_client
+    return True
 
 
 async def revoke(requests: OAuthRequests, signed_in: SignedIn) -> bool:
@@ -63,7 +81,7 @@ async def _ask(requests: OAuthRequests, signed_in: SignedIn, fields: Mapping[str
     asked = {**fields, "resource": signed_in.resource}
     try:
         return await _send(requests, signed_in.token_endpoint, signed_in.client, asked)
-    except ServerUnreachableError as error:
+    except (ServerUnreachableError, HostUnknownError, PrivateAddressError) as error:
         raise NotSentError(str(error)) from None
     except McpClientError as error:
         raise SignInFault(str(error)) from None
@@ -83,6 +101,11 @@ async def _send(requests: OAuthRequests, url: str, client: FarClient, fields: Ma
 def _read_tokens(answer: OAuthAnswer, before: SignedIn) -> tuple[SignedIn, float | None]:
     """Raises SignInFault for an answer without a usable token."""
     told = answer.json
+    error = told.get("error")
+    if answer.status in BUSY or (answer.status != 200 and error in LATER):
+        raise NotSentError(f"it is busy: {answer.error}")
+    if answer.status != 200 and error in ENDED:
+        raise RefusedError(f"it says {answer.error}", is_client=error in CLIENT_UNKNOWN)
     if answer.status != 200:
         raise SignInFault(f"it refuses: {answer.error}")
     access, kind = told.get("access_token"), told.get("token_type")
@@ -97,11 +120,11 @@ def _read_tokens(answer: OAuthAnswer, before: SignedIn) -> tuple[SignedIn, float
         scope=scope if isinstance(scope, str) and scope else before.scope,
     )
     lasts = told.get("expires_in")
-    if isinstance(lasts, str) and lasts.isdecimal():
+    if isinstance(lasts, str) and len(lasts) <= MAX_DIGITS and lasts.isdecimal():
         lasts = int(lasts)
     if isinstance(lasts, bool) or not isinstance(lasts, (int, float)) or not 0 < lasts < 2**31:
         return signed_in, None
-    return signed_in, lasts - min(EARLY, SHARE * lasts)
+    return signed_in, max(SHORTEST, lasts - min(EARLY, SHARE * lasts))
 
 
 def _is_token(value: Any) -> bool:

@@ -5,6 +5,7 @@ from typing import Any
 
 from toolgate.server.state import tables
 
+USED = "used:"  # before the digest of a departure
 ORPHANED = "the account was removed"
 
 
@@ -30,7 +31,9 @@ def change_connection(
 ) -> bool:
     """Change a connection that is still sealed like this. Return whether it was."""
     table = tables.mount_connection
-    same = table.update().where(table.c.principal == principal, table.c.mount == mount, table.c.sealed == expected)
+    same = table.update().where(
+        table.c.principal == principal, table.c.mount == mount, table.c.sealed == expected, table.c.ended.is_(None)
+    )
     return connection.execute(same.values(**values).returning(table.c.mount)).first() is not None
 
 
@@ -75,12 +78,22 @@ def add_departure(connection: "tables.Connection", now: float, most: int, **row:
     connection.execute(table.delete().where(table.c.hash.in_(oldest)))
 
 
-def take_departure(connection: "tables.Connection", hashed: str, principal: str, now: float) -> Any:
-    """Remove a person's departure and return it, or None. Another person's stays."""
+def use_departure(connection: "tables.Connection", hashed: str, principal: str, now: float) -> Any:
+    """Return a person's departure, once, or None. It stays under another name until the sign-in has ended: an account
+    that is removed meanwhile takes it along. Another person's is left alone."""
     table = tables.mount_departure
-    mine = table.delete().where(table.c.hash == hashed, table.c.principal == principal)
-    row = connection.execute(mine.returning(*table.c)).one_or_none()
-    return row if row is not None and row.until > now else None
+    row = connection.execute(table.select().where(table.c.hash == hashed, table.c.principal == principal)).one_or_none()
+    if row is None or row.until <= now:
+        return None
+    connection.execute(table.update().where(table.c.hash == hashed).values(hash=USED + hashed))
+    return row
+
+
+def end_departure(connection: "tables.Connection", hashed: str) -> bool:
+    """Remove a departure that is used, and return whether it was there."""
+    table = tables.mount_departure
+    used = table.delete().where(table.c.hash == USED + hashed)
+    return connection.execute(used.returning(table.c.hash)).first() is not None
 
 
 def remove_departures(connection: "tables.Connection", principal: str) -> None:

@@ -5,7 +5,10 @@ import contextlib
 import logging
 from collections import defaultdict
 from collections.abc import Callable
+from functools import partial
 from urllib.parse import quote
+
+from msgspec.structs import replace
 
 from toolgate.server.cli.sign_in.requests import OAuthRequests
 from toolgate.server.features.mounts.config import secret_references
@@ -26,10 +29,14 @@ log = logging.getLogger("toolgate.mounts")
 
 
 class SignInService:
-    """The sign-ins of one server. `name`: what it calls itself to others."""
+    """The sign-ins of one server. `name`: what it calls itself to others. `on_change(principal, mount)` is called when
+    a connection is another one, or none."""
 
-    def __init__(self, store: ConnectionStore, secrets: SecretStore, name: str) -> None:
+    def __init__(
+        self, store: ConnectionStore, secrets: SecretStore, name: str, on_change: Callable[[str, str], None]
+    ) -> None:
         self.store = store
+        self._on_change = on_change
         self.public_url = ""  # of the pages, once they are served
         self._secrets = secrets
         self._name = name
@@ -40,7 +47,8 @@ class SignInService:
 
     def open_tokens(self, config: MountConfig) -> MountTokens:
         """Return the tokens of a mount, which is one of this server's from now on."""
-        found = MountTokens(config, digest_server(config), self.store, lambda: self._find_link(config.name))
+        find_link = partial(self._find_link, config.name)
+        found = MountTokens(config, digest_server(config), self.store, find_link, self._find_client_secret)
         self._configs[config.name] = config
         self._tokens[config.name] = found
         return found
@@ -85,9 +93,10 @@ class SignInService:
             await asyncio.sleep(ORPHANS_EVERY)
 
     def note_change(self, principal: str, mount: str) -> None:
-        """A person has connected a mount or ended that: nothing in memory counts."""
+        """A person has connected a mount or ended that: nothing in memory counts, and no conversation goes on."""
         if (tokens := self._tokens.get(mount)) is not None:
             tokens.forget(principal)
+        self._on_change(principal, mount)
         for notify in list(self._watching.get(principal, ())):
             notify()
 
@@ -103,18 +112,23 @@ class SignInService:
         return stop
 
     async def close(self) -> None:
-        """Wait a moment for what is being revoked."""
+        """Wait a moment for what is being refreshed and revoked."""
+        await asyncio.gather(*(tokens.close() for tokens in self._tokens.values()))
         if self._revoking:
             await asyncio.wait(self._revoking, timeout=REVOKE_WITHIN)
 
     async def _revoke(self, held: MountConnection) -> None:
-        config = self._configs.get(held.mount)
-        if held.signed_in is None or config is None:
+        if held.signed_in is None:
             return
+        config = self._configs.get(held.mount)
+        asked = held.signed_in
         try:
+            if config is not None and config.client_secret:
+                secret = await self._find_client_secret(config)
+                asked = replace(asked, client=replace(asked.client, secret=secret))
             async with asyncio.timeout(REVOKE_WITHIN):
-                is_revoked = await requests.revoke(OAuthRequests(config.url), held.signed_in)
-        except TimeoutError:
+                is_revoked = await requests.revoke(OAuthRequests(asked.resource), asked)
+        except (TimeoutError, SignInFault):
             is_revoked = False
         if not is_revoked:
             log.info("mount %s: the far server took no revocation of a connection that was ended", held.mount)

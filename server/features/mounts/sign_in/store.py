@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from toolgate.server.features.mounts.kept_secrets.secret_store import KEY
 from toolgate.server.features.mounts.sign_in import rows
@@ -40,6 +41,7 @@ class SignedIn(msgspec.Struct, frozen=True):
     scope: str
     access_token: str
     refresh_token: str = ""
+    wanted: str = ""  # scopes that a call lacked
 
 
 class Departure(msgspec.Struct, frozen=True):
@@ -51,6 +53,7 @@ class Departure(msgspec.Struct, frozen=True):
     redirect_uri: str
     sends_issuer: bool
     granted: SignedIn  # without tokens
+    hashed: str = ""  # digest of its `state`
 
 
 class MountConnection(msgspec.Struct, frozen=True):
@@ -91,10 +94,10 @@ class ConnectionStore:
             return []
         return [self._open(row) for row in await self._store.read(partial(rows.list_connections, principal=principal))]
 
-    async def keep(
-        self, principal: str, mount: str, server: str, signed_in: SignedIn, expires_at: float | None
-    ) -> None:
-        """Store a connection in place of the one before."""
+    async def keep(self, principal: str, departure: "Departure", signed_in: SignedIn, expires_at: float | None) -> bool:
+        """Store the connection that a sign-in has made, in place of the one before. Return False if the person is gone
+        meanwhile."""
+        mount, server = departure.mount, departure.server
         row: dict[str, Any] = {
             "server": server,
             "sealed": self._seal(signed_in, principal, mount),
@@ -103,7 +106,20 @@ class ConnectionStore:
             "ended": None,
             "made_at": self.now(),
         }
-        await self._write(partial(rows.write_connection, principal=principal, mount=mount, **row))
+
+        def keep(connection: Any) -> bool:
+            if not rows.end_departure(connection, departure.hashed):
+                return False
+            rows.write_connection(connection, principal, mount, **row)
+            return True
+
+        return bool(await self._write(keep))
+
+    async def note_wanted(self, held: MountConnection, wanted: str) -> None:
+        """Have the next sign-in ask for these scopes, too."""
+        if held.signed_in is not None:
+            signed_in = replace(held.signed_in, wanted=wanted)
+            await self._change(held, sealed=self._seal(signed_in, held.principal, held.mount))
 
     async def keep_refreshed(self, held: MountConnection, signed_in: SignedIn, expires_at: float | None) -> bool:
         """Store the answer to a refresh. Return False if the person has ended or renewed the connection meanwhile."""
@@ -165,14 +181,14 @@ class ConnectionStore:
         if self._store.is_empty():
             return None
         hashed = _hash(state)
-        row = await self._write(partial(rows.take_departure, hashed=hashed, principal=principal, now=self.now()))
+        row = await self._write(partial(rows.use_departure, hashed=hashed, principal=principal, now=self.now()))
         if row is None:
             return None
         try:
             found = self._sealer.unseal(row.sealed, principal, ["departure", hashed])
         except InvalidParams:
             return None
-        return msgspec.convert(found, Departure)
+        return replace(msgspec.convert(found, Departure), hashed=hashed)
 
     async def find_client(self, issuer: str, redirect_uri: str) -> FarClient | None:
         """Return the client that was registered, or None."""
@@ -191,9 +207,11 @@ class ConnectionStore:
         key: dict[str, Any] = {"issuer": issuer, "redirect_uri": redirect_uri}
         await self._write(partial(rows.write_client, **key, sealed=sealed, now=self.now()))
 
-    async def forget_client(self, issuer: str, redirect_uri: str) -> None:
-        """Forget a client that its server no longer knows."""
-        await self._write(partial(rows.remove_client, issuer=issuer, redirect_uri=redirect_uri))
+    async def forget_client(self, issuer: str, redirect_uri: str, id: str) -> None:
+        """Forget a client that its server no longer knows, unless another is registered by now."""
+        known = await self.find_client(issuer, redirect_uri)
+        if known is not None and known.id == id:
+            await self._write(partial(rows.remove_client, issuer=issuer, redirect_uri=redirect_uri))
 
     async def _write(self, work: Any) -> Any:
         return await self._store.transact(work, alone="mounts")

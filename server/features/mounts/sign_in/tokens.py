@@ -10,17 +10,20 @@ import contextlib
 from collections.abc import Callable
 
 import msgspec
+from msgspec.structs import replace
 
 from toolgate.server.cli.mcp_client.challenge import parse_challenge
+from toolgate.server.cli.sign_in.discovery import MAX_SCOPES, SCOPE
 from toolgate.server.cli.sign_in.requests import OAuthRequests
 from toolgate.server.features.mounts.config.mount_config import MountConfig
 from toolgate.server.features.mounts.sign_in import requests
+from toolgate.server.features.mounts.sign_in.flow import FindSecret
 from toolgate.server.features.mounts.sign_in.requests import NotSentError, RefusedError
-from toolgate.server.features.mounts.sign_in.store import ConnectionStore, MountConnection, SignInFault
+from toolgate.server.features.mounts.sign_in.store import ConnectionStore, MountConnection, SignedIn, SignInFault
 from toolgate.server.features.mounts.upstream.errors import MountError
 from toolgate.server.state.store import StateError
 
-ANSWER_WITHIN = 30.0  # seconds from the mark of a refresh to the storing of its answer
+ANSWER_WITHIN = 50.0  # seconds from the mark of a refresh to the storing of its answer
 LOOK = 0.2  # seconds between two looks for the answer to another server's refresh
 MAX_KEPT = 10_000  # tokens in memory
 KEPT_FOR = 15.0  # seconds until the state is asked again: a person may end the connection at another server
@@ -37,8 +40,16 @@ class KeptToken(msgspec.Struct, frozen=True):
 class MountTokens:
     """The tokens of all people at one mount. `find_link()` returns where a person connects."""
 
-    def __init__(self, config: MountConfig, server: str, store: ConnectionStore, find_link: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        config: MountConfig,
+        server: str,
+        store: ConnectionStore,
+        find_link: Callable[[], str],
+        find_secret: FindSecret,
+    ) -> None:
         self._config = config
+        self._find_secret = find_secret
         self._server = server
         self._store = store
         self._find_link = find_link
@@ -65,6 +76,11 @@ class MountTokens:
             if not token or token != rejected:
                 return token
 
+    def list_recent(self, principal: str) -> list[str]:
+        """Return the token that a person's requests carry, which is not repeated to anybody."""
+        kept = self._kept.get(principal)
+        return [kept.token] if kept is not None else []
+
     def forget(self, principal: str) -> None:
         """Use no token in memory: the person has connected again, or ended it."""
         self._kept.pop(principal, None)
@@ -73,19 +89,35 @@ class MountTokens:
         """Return the error of a call that needs a sign-in."""
         link = self._find_link()
         if not link:
-            return MountError("SIGN_IN_REQUIRED", "it wants a sign-in, which needs this server's own page: serve HTTP")
+            told = "it wants a sign-in, for which this server has no page: it is over stdio, or has an outside issuer"
+            return MountError("SIGN_IN_REQUIRED", told)
         again = f" again ({why})" if why else ""
         return MountError("SIGN_IN_REQUIRED", f"connect it{again} at {link}, then try once more")
 
-    async def note_need(self, principal: str, challenge: str) -> MountError:
-        """Return the error of a call for which the person's token has too few scopes."""
-        wanted = parse_challenge(challenge).get("scope", "")
+    async def note_need(self, principal: str, token: str, challenge: str) -> MountError:
+        """Return the error of a call for which a token has too few scopes. The next sign-in asks for them, too."""
+        words = [word for word in parse_challenge(challenge).get("scope", "").split() if SCOPE.fullmatch(word)]
+        wanted = " ".join(words[:MAX_SCOPES])
         with contextlib.suppress(StateError):
             held = await self._store.find(principal, self._config.name)
-            if held is not None and not held.ended:
-                await self._store.end(held, f"it wants more rights: {wanted[:200]}")
+            if held is not None and held.signed_in is not None and held.signed_in.access_token == token:
+                await self._store.note_wanted(held, wanted)
+        return self.create_refusal(f"it wants more rights: {wanted}")
+
+    async def note_rejected(self, principal: str, token: str) -> MountError:
+        """Return the error of a call whose token is rejected, though it is fresh. It ends the connection."""
+        why = "it rejects the token that it gave"
+        with contextlib.suppress(StateError):
+            held = await self._store.find(principal, self._config.name)
+            if held is not None and held.signed_in is not None and held.signed_in.access_token == token:
+                await self._store.end(held, why)
         self.forget(principal)
-        return self.create_refusal(f"it wants more rights: {wanted[:200]}")
+        return self.create_refusal(why)
+
+    async def close(self) -> None:
+        """Let refreshes that are sent store their answers."""
+        if self._work:
+            await asyncio.wait(list(self._work.values()), timeout=ANSWER_WITHIN)
 
     def _forget_work(self, principal: str, task: "asyncio.Task[str]") -> None:
         if self._work.get(principal) is task:
@@ -105,14 +137,13 @@ class MountTokens:
                     raise self.create_refusal(held.ended)
                 token = held.signed_in.access_token
                 if token != rejected and (held.expires_at is None or self._store.now() < held.expires_at):
-                    return self._keep(held)
+                    return self._keep(held, token, held.expires_at)
                 if not held.signed_in.refresh_token:
                     await self._store.end(held, "its token has ended, and can't be refreshed")
-                    continue
-                if held.refreshing_since is not None:
+                elif held.refreshing_since is not None:
                     await self._wait_for_other(held)
                 elif await self._store.begin_refresh(held):
-                    await self._refresh(held)
+                    return await self._refresh(held, rejected)
         except StateError as error:
             raise MountError("SIGN_IN_REQUIRED", f"its tokens can't be read: {error.text}") from None
 
@@ -126,34 +157,61 @@ class MountTokens:
         else:
             await self._store.end(held, UNKNOWN)
 
-    async def _refresh(self, held: MountConnection) -> None:
-        """Refresh, and store what comes of it. Raises MountError where it can't be tried now."""
+    async def _refresh(self, held: MountConnection, rejected: str) -> str:
+        """Refresh, store what comes of it, and return the token. Raises MountError."""
         assert held.signed_in is not None
-        tries = 2 if self._config.refresh_retry else 1
-        for left in reversed(range(tries)):
+        for left in reversed(range(2 if self._config.refresh_retry else 1)):
             try:
-                signed_in, lasts = await requests.refresh(self._requests, held.signed_in)
+                asked = await self._fill_in_secret(held.signed_in)
+                signed_in, lasts = await requests.refresh(self._requests, asked)
             except NotSentError as error:
-                await self._store.undo_refresh(held)
-                raise MountError("CONNECT_FAILED", f"its token can't be refreshed now: {error.text}") from None
+                return await self._put_off(held, rejected, error)
             except RefusedError as error:
+                if error.is_client and self._config.client_id:  # its operator's fault, and no person's
+                    return await self._put_off(held, rejected, error)
                 await self._store.end(held, error.text)
-                return
+                raise self.create_refusal(error.text) from None
             except SignInFault as error:
                 if not left:
-                    await self._store.end(held, f"{UNKNOWN}: {error.text}")
-                    return
+                    await self._store.end(held, UNKNOWN)
+                    raise self.create_refusal(f"{UNKNOWN}: {error.text}") from None
             else:
-                await self._store.keep_refreshed(held, signed_in, None if lasts is None else self._store.now() + lasts)
-                return
+                signed_in = replace(signed_in, client=held.signed_in.client)
+                return await self._take(held, signed_in, lasts, rejected)
+        raise AssertionError("each try has an end")
 
-    def _keep(self, held: MountConnection) -> str:
+    async def _take(self, held: MountConnection, signed_in: SignedIn, lasts: float | None, rejected: str) -> str:
+        """Store the answer to a refresh, and return its token."""
+        token, expires_at = signed_in.access_token, None if lasts is None else self._store.now() + lasts
+        if not await self._store.keep_refreshed(held, signed_in, expires_at):
+            await requests.revoke(self._requests, await self._fill_in_secret(signed_in))  # the person has ended it
+            raise self.create_refusal()
+        if token == rejected:
+            raise await self.note_rejected(held.principal, token)
+        return self._keep(held, token, expires_at)
+
+    async def _put_off(self, held: MountConnection, rejected: str, error: SignInFault) -> str:
+        """Return the token that is there, as long as its server takes it: it is refreshed before its end. Raises
+        MountError."""
         assert held.signed_in is not None
+        await self._store.undo_refresh(held)
+        if held.signed_in.access_token != rejected:
+            return self._keep(held, held.signed_in.access_token, None)
+        raise MountError("CONNECT_FAILED", f"its token can't be refreshed now: {error.text}")
+
+    async def _fill_in_secret(self, signed_in: SignedIn) -> SignedIn:
+        """Return it with the secret that the operator's client has now. Raises SignInFault."""
+        if not self._config.client_secret or signed_in.client.id != self._config.client_id:
+            return signed_in
+        client = replace(signed_in.client, secret=await self._find_secret(self._config))
+        return replace(signed_in, client=client)
+
+    def _keep(self, held: MountConnection, token: str, expires_at: float | None) -> str:
         if len(self._kept) >= MAX_KEPT:
             del self._kept[next(iter(self._kept))]
-        until = min(self._store.now() + KEPT_FOR, held.expires_at or float("inf"))
-        self._kept[held.principal] = KeptToken(held.signed_in.access_token, until)
-        return held.signed_in.access_token
+        until = min(self._store.now() + KEPT_FOR, expires_at or float("inf"))
+        self._kept[held.principal] = KeptToken(token, until)
+        return token
 
 
 class PersonTokens:
@@ -174,6 +232,10 @@ class PersonTokens:
             raise self._tokens.create_refusal()
         return found
 
-    async def refuse_scope(self, challenge: str) -> MountError:
+    async def refuse_scope(self, token: str, challenge: str) -> MountError:
         """Return the error of a request whose token has too few scopes."""
-        return await self._tokens.note_need(self._principal, challenge)
+        return await self._tokens.note_need(self._principal, token, challenge)
+
+    async def refuse_token(self, token: str) -> MountError:
+        """Return the error of a request whose token is rejected, though it is another one."""
+        return await self._tokens.note_rejected(self._principal, token)

@@ -60,6 +60,11 @@ class HttpAnswer:
                 async for _ in self.body:
                     pass
 
+    def hide_too(self, token: str) -> None:
+        """Repeat no token that the request carried."""
+        if token:
+            self._secrets = [*self._secrets, token]
+
     def hide(self, text: str) -> str:
         """Return what the server said without the operator's secrets."""
         return hide_secrets(text, self._secrets)
@@ -89,8 +94,12 @@ class TokenSource(Protocol):
         """Return another token than the one that was rejected. Raises MountError."""
         ...
 
-    async def refuse_scope(self, challenge: str) -> MountError:
+    async def refuse_scope(self, token: str, challenge: str) -> MountError:
         """Return the error of a request whose token has too few scopes."""
+        ...
+
+    async def refuse_token(self, token: str) -> MountError:
+        """Return the error of a request whose token is rejected, though it is another one."""
         ...
 
 
@@ -134,15 +143,19 @@ class HttpClient:
             return
         token = await self._tokens.find()
         async with self._send(method, _with_token(headers, token), body, is_call=is_call) as answer:
+            answer.hide_too(token)
             challenge = answer.headers.get("www-authenticate", "")
-            if answer.status == 403 and "insufficient_scope" in challenge:
-                raise await self._tokens.refuse_scope(challenge)
+            if answer.status == 403 and "insufficient_scope" in challenge and is_call and method == "POST":
+                raise await self._tokens.refuse_scope(token, challenge)
             if answer.status != 401:
                 yield answer
                 return
             await answer.drain()
         token = await self._tokens.renew(token)
         async with self._send(method, _with_token(headers, token), body, is_call=is_call) as answer:
+            answer.hide_too(token)
+            if answer.status == 401:
+                raise await self._tokens.refuse_token(token)
             yield answer
 
     @contextlib.asynccontextmanager

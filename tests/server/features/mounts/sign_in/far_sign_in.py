@@ -43,6 +43,9 @@ class FarSignIn:
         self.revoked: list[str] = []
         self.seen: list[str] = []  # every Authorization header, and every form
         self.needed_scope = ""
+        self.repeats = False  # a refresh gives the access token that it gave last
+        self.echoes = False  # a call fails, and its error has the request's Authorization header
+        self.last = ""
         self.challenge_scope = "read"
         self.origin = ""
         self.lock = threading.Lock()
@@ -50,7 +53,11 @@ class FarSignIn:
     def issue(self, subject: str, scope: str) -> dict[str, Any]:
         access, again = f"at-{secrets.token_hex(12)}", f"rt-{secrets.token_hex(12)}"
         end = time.time() + (3600 if self.lifetime is None else self.lifetime)
-        self.access[access] = (subject, end, scope)
+        if self.repeats:
+            access = self.last
+        else:
+            self.access[access] = (subject, end, scope)
+            self.last = access
         told: dict[str, Any] = {"access_token": access, "token_type": "Bearer", "scope": scope}
         if self.lifetime is not None:
             told["expires_in"] = self.lifetime
@@ -187,6 +194,9 @@ def create_handler(far: FarSignIn) -> type[http.server.BaseHTTPRequestHandler]:
                 case "tools/list":
                     names = ("whoami", f"of_{subject.replace('-', '_')}")
                     told = {"tools": [{"name": name, "inputSchema": {"type": "object"}} for name in names]}
+                case "tools/call" if far.echoes:
+                    self._send(500, f"debug: {given}".encode())
+                    return
                 case "tools/call":
                     if far.needed_scope and far.needed_scope not in scope.split():
                         needed = f'Bearer error="insufficient_scope", scope="{far.needed_scope}"'

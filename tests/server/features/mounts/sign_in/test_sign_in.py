@@ -40,7 +40,8 @@ class Scene:
         page = browser.get("/mounts/connect?name=far")
         if page.status != 200:
             return page
-        return browser.post("/mounts/connect", {"csrf": page.field("csrf"), "name": "far"})
+        fields = {name: page.field(name) for name in ("csrf", "name", "shown")}
+        return browser.post("/mounts/connect", fields)
 
     def visit(self, location: str) -> dict[str, str]:
         """Go to the authorization server, and return the query that it sends the browser back with."""
@@ -216,11 +217,66 @@ def test_a_mark_that_a_killed_server_left_ends_the_connection(scene: Scene, line
     assert text == "ada-there" if lines else "what became of its last refresh is not known" in text, text
 
 
+def test_a_busy_token_endpoint_ends_nothing(scene: Scene) -> None:
+    scene.far.lifetime = 7  # it is refreshed a second and a half before its end
+    scene.connect(scene.ada)
+    scene.wait_listed(scene.ada)
+    scene.far.answers = [(503, {})] * 3
+    assert eventually(lambda: len(scene.far.answers) < 3 or scene.call(scene.ada) != "ada-there")
+    assert scene.call(scene.ada) == "ada-there"  # the token that is there still holds
+    scene.far.answers = [(429, {"error": "slow_down"})] * 2
+    scene.far.end_access()
+    assert "its token can't be refreshed now: it is busy" in scene.call(scene.ada)
+    assert scene.call(scene.ada) == "ada-there"
+
+
+def test_a_server_that_gives_a_rejected_token_again_is_asked_once(scene: Scene) -> None:
+    scene.connect(scene.ada)
+    scene.wait_listed(scene.ada)
+    scene.far.repeats = True
+    scene.far.end_access()
+    assert "it rejects the token that it gave" in scene.call(scene.ada)
+    assert "it rejects the token that it gave" in scene.call(scene.ada)
+    assert scene.far.refreshes == 1
+
+
+def test_a_token_that_a_server_repeats_is_hidden(scene: Scene) -> None:
+    scene.connect(scene.ada)
+    scene.wait_listed(scene.ada)
+    scene.far.echoes = True
+    assert "debug: Bearer …" in scene.call(scene.ada)
+
+
+def test_one_who_ends_a_connection_during_a_refresh_leaves_no_token(scene: Scene) -> None:
+    scene.connect(scene.ada)
+    scene.wait_listed(scene.ada)
+    scene.far.end_access()
+    scene.far.refresh_takes = 2.0
+    browser = scene.ada.browser()
+    token = find_csrf(browser.get("/").text)
+    with ThreadPoolExecutor(1) as threads:
+        calling = threads.submit(scene.call, scene.ada)
+        assert eventually(lambda: scene.far.refreshes == 1)
+        assert browser.post("/", {"csrf": token, "disconnect": "far"}).status == 200
+        assert "ada-there" not in calling.result()
+    assert eventually(lambda: set(scene.far.refresh) <= set(scene.far.revoked))
+
+
+def test_a_client_that_its_server_forgot_is_registered_again(scene: Scene) -> None:
+    scene.connect(scene.ada)
+    scene.far.answers = [(401, {"error": "invalid_client"})]
+    scene.connect(scene.bob, "bob-there")
+    assert len(scene.far.registered) == 2
+    scene.wait_listed(scene.bob)
+
+
 def test_a_server_that_wants_more_rights_is_connected_again(scene: Scene) -> None:
     scene.connect(scene.ada)
     scene.wait_listed(scene.ada)
-    scene.far.needed_scope = scene.far.challenge_scope = "write"
-    assert "it wants more rights: write" in scene.call(scene.ada)
+    scene.far.needed_scope = "write"
+    for _ in range(2):
+        assert "it wants more rights: write" in scene.call(scene.ada)
+    assert "connected</b> since" in scene.ada.browser().get("/").text
     scene.connect(scene.ada)
     assert scene.call(scene.ada) == "ada-there"
 
@@ -249,9 +305,13 @@ def test_an_answer_from_elsewhere_is_refused(scene: Scene, iss: str | None) -> N
 
 def test_a_form_of_another_page_or_person_leads_nowhere(scene: Scene) -> None:
     mine, theirs = scene.ada.browser(), scene.bob.browser()
-    token = mine.get("/mounts/connect?name=far").field("csrf")
-    assert theirs.post("/mounts/connect", {"csrf": token, "name": "far"}).status == 403
-    assert mine.post("/mounts/connect", {"csrf": token, "name": "other"}).status == 403
+    page = mine.get("/mounts/connect?name=far")
+    fields = {name: page.field(name) for name in ("csrf", "name", "shown")}
+    assert theirs.post("/mounts/connect", fields).status == 403
+    assert mine.post("/mounts/connect", {**fields, "name": "other"}).status == 403
+    assert mine.post("/mounts/connect", {**fields, "shown": "x"}).status == 403
+    scene.far.metadata = {"authorization_endpoint": f"{scene.far.origin.replace('127.0.0.1', 'localhost')}/authorize"}
+    assert mine.post("/mounts/connect", fields).location == "/mounts/connect?name=far"  # it says something else now
     assert mine.get("/mounts/connect?name=other").status == 404
 
 
@@ -267,6 +327,11 @@ def test_a_form_of_another_page_or_person_leads_nowhere(scene: Scene) -> None:
         ({}, {"authorization_endpoint": "javascript:alert(1)"}, "authorization_endpoint must be an https URL"),
         ({}, {"authorization_endpoint": "OURS"}, "sends people to this server itself"),
         ({}, {"registration_endpoint": None}, "registers no clients"),
+        (
+            {},
+            {"authorization_endpoint": "http://127.0.0.1:1/a", "authorization_response_iss_parameter_supported": False},
+            "which does not say who answers",
+        ),
     ],
 )
 def test_documents_that_lead_elsewhere_are_refused(
