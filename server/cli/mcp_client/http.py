@@ -274,11 +274,10 @@ async def open_response(
     `address` is where to connect, if not where the host's name resolves now. Raises UsageError for an invalid URL,
     ServerUnreachableError, McpClientError.
     """
-    import ssl  # start-up
 
     import httpcore
 
-    from toolgate.tools.reading.web.vetted_client import describe_error
+    from toolgate.tools.reading.web.vetted_client import describe_error, make_tls_context
 
     parts = parse_url(url)
     sent = {
@@ -295,7 +294,7 @@ async def open_response(
         port=parts.port,
         target=(parts.path or "/") + (f"?{parts.query}" if parts.query else ""),
     )
-    context = ssl.create_default_context() if parts.scheme == "https" else None
+    context = make_tls_context() if parts.scheme == "https" else None
     extensions = {"timeout": {"connect": CONNECT_TIMEOUT}, "sni_hostname": parts.hostname}
     fields = [(name, value) for name, value in sent.items() if value]
     try:

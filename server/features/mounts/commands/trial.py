@@ -45,6 +45,9 @@ async def try_mounts(
 
 
 async def _try_mount(host: AppHost, mount: MountConfig, profile: ClientProfile) -> MountTrial:
+    if mount.auth:
+        told = "each person signs in there, on the first page of a server over HTTP: nothing is tried from here"
+        return MountTrial(mount.name, 0.0, code="SIGN_IN_REQUIRED", error=told)
     opener, began = create_opener(host, mount), time.monotonic()
     principal = "" if host.config.is_remote else LOCAL_NAME
     resolver = create_resolver(host, mount)

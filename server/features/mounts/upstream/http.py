@@ -24,6 +24,7 @@ MIN_RETRY = 0.1
 LISTEN_AFTER = 5.0  # seconds before the stream of unasked messages is opened again
 END_WITHIN = 2.0  # seconds for the end of the session
 GONE = frozenset((-32000, -32001, -32600))  # codes of a 400 by which servers say that they don't know a session
+SIGN_IN = 'it wants a sign-in: give its mount auth = "oauth", or an Authorization header'
 EXPIRED = "it does not know this session any more"
 
 
@@ -121,7 +122,7 @@ class HttpWire:
         if self._session and is_lost:
             raise MountError("SESSION_EXPIRED", EXPIRED)
         if response.status == 401:
-            raise MountError("SIGN_IN_REQUIRED", "it wants a sign-in: give its mount an Authorization header")
+            raise MountError("SIGN_IN_REQUIRED", SIGN_IN)
         if 300 <= response.status < 400:
             place = response.hide(response.headers.get("location", "nowhere"))[:MAX_SHOWN]
             raise MountError("REDIRECTED", f"it redirects to {place}: write that URL if you trust it")
