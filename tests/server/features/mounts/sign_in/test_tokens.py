@@ -1,0 +1,109 @@
+"""A person's tokens at two servers on one state: refreshed once, and nobody's when the answer comes too late."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.server.features.mounts.sign_in.far_sign_in import FarSignIn, far_sign_in
+from tests.server.state.conftest import each_store as each_store
+from tests.server.state.each_store import ON_EACH, with_store
+from toolgate.server.features.mounts.config.mount_config import MountConfig
+from toolgate.server.features.mounts.sign_in.store import ConnectionStore, Departure, FarClient, SignedIn
+from toolgate.server.features.mounts.sign_in.tokens import MountTokens
+from toolgate.server.features.mounts.upstream.errors import MountError
+from toolgate.server.state.keys.sealing_keys import KeyFolder
+
+pytestmark = ON_EACH
+LINK = "https://here.example/mounts/connect?name=far"
+
+
+class Scene:
+    """Two servers, and a person who is signed in at the far one, whose token is over."""
+
+    def __init__(self, far: FarSignIn, store: Any, keys: KeyFolder) -> None:
+        self.far = far
+        self.config = MountConfig(name="far", url=f"{far.origin}/mcp", auth="oauth")
+        self.stores = [ConnectionStore(store, keys) for _ in range(2)]
+        self.servers = [
+            MountTokens(self.config, "digest", each, lambda: LINK, self._find_secret) for each in self.stores
+        ]
+
+    async def connect(self) -> None:
+        store, told = self.stores[0], self.far.issue("ada-there", "read")
+        signed_in = SignedIn(
+            self.far.origin,
+            f"{self.far.origin}/token",
+            f"{self.far.origin}/revoke",
+            FarClient("c-0"),
+            self.config.url,
+            "read",
+            told["access_token"],
+            told["refresh_token"],
+        )
+        state = await store.depart("ada", Departure("far", "digest", "verifier", LINK, True, signed_in))
+        departure = await store.take_departure("ada", state)
+        assert departure is not None and await store.keep("ada", departure, signed_in, 1.0)
+
+    async def _find_secret(self, _: MountConfig) -> str:
+        return ""
+
+
+def run(folder: Path, body: Callable[[Scene], Awaitable[None]]) -> None:
+    async def with_scene(store: Any) -> None:
+        scene = Scene(far, store, KeyFolder(folder / "keys"))
+        await scene.connect()
+        await body(scene)
+
+    with far_sign_in() as far:
+        with_store(folder, with_scene)
+
+
+def test_fifty_calls_at_two_servers_refresh_once(tmp_path: Path) -> None:
+    async def body(scene: Scene) -> None:
+        scene.far.refresh_takes = 0.5
+        found = await asyncio.gather(*(scene.servers[number % 2].find("ada") for number in range(50)))
+        assert set(found) == {scene.far.last} and (scene.far.refreshes, scene.far.reused) == (1, 0)
+
+    run(tmp_path, body)
+
+
+def test_a_caller_that_leaves_ends_no_refresh(tmp_path: Path) -> None:
+    async def body(scene: Scene) -> None:
+        scene.far.refresh_takes = 0.5
+        first = asyncio.create_task(scene.servers[0].find("ada"))
+        while not scene.far.refreshes:
+            await asyncio.sleep(0.01)
+        first.cancel()
+        assert await scene.servers[0].find("ada") == await scene.servers[1].find("ada") == scene.far.last
+        assert (scene.far.refreshes, scene.far.reused) == (1, 0)
+
+    run(tmp_path, body)
+
+
+def test_a_sign_in_that_ends_after_the_account_is_not_kept(tmp_path: Path) -> None:
+    async def body(scene: Scene) -> None:
+        store = scene.stores[0]
+        held = await store.find("ada", "far")
+        assert held is not None and held.signed_in is not None
+        state = await store.depart("ada", Departure("far", "digest", "verifier", LINK, True, held.signed_in))
+        departure = await store.take_departure("ada", state)
+        assert departure is not None and await store.take_departure("ada", state) is None
+        await store.remove("ada")  # with the account
+        assert not await store.keep("ada", departure, held.signed_in, None)
+        assert await store.find("ada", "far") is None and await scene.servers[0].find("ada") == ""
+
+    run(tmp_path, body)
+
+
+def test_what_has_ended_stays_ended(tmp_path: Path) -> None:
+    async def body(scene: Scene) -> None:
+        scene.far.refresh.clear()
+        for server in scene.servers:
+            with pytest.raises(MountError, match=f"connect it again .* at {LINK.partition('?')[0]}"):
+                await server.find("ada")
+        assert scene.far.refreshes == 1
+
+    run(tmp_path, body)
