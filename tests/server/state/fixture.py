@@ -21,6 +21,7 @@ from toolgate.server.features.events.log.rows import EventFilter, EventLimits, E
 from toolgate.server.features.mounts.kept_secrets.secret_store import SecretStore
 from toolgate.server.features.mounts.pins import rows as pin_rows
 from toolgate.server.features.mounts.pins.definitions import define_item
+from toolgate.server.features.mounts.sign_in import rows as sign_in_rows
 from toolgate.server.features.mounts.sign_in.store import ConnectionStore, Departure, FarClient, SignedIn
 from toolgate.server.features.nodes import rows as node_rows
 from toolgate.server.features.postgres.key_table import KeyTable
@@ -92,25 +93,23 @@ async def use(store: Store) -> None:
     await store.transact(lambda connection: approval_rows.mark_used(connection, "local", "6e" * 32, time.time()))
     await KeyTable(store, b"k" * 32).load()
     await SecretStore(store, KeyFolder(folder / "keys")).set("local", "KEY", "s3cret")
-    await _connect(ConnectionStore(store, KeyFolder(folder / "keys")))
+    await _connect(store, ConnectionStore(store, KeyFolder(folder / "keys")))
     create_file(folder / "keys" / chains.KEY, AUDIT_KEY)
     await store.transact(_record)
     await clock.stop()
 
 
-async def _connect(connections: ConnectionStore) -> None:
+async def _connect(store: Store, connections: ConnectionStore) -> None:
     """Store a person's connection to a mounted server, one that begins, and the client that both use."""
     client = FarClient("c-1")
     signed_in = SignedIn("https://far.example", f"{BACK}/token", "", client, BACK, "read", "at-1", "rt-1")
-    departure = Departure("far", "6e" * 32, "verifier", BACK, True, signed_in)
-    for _ in range(2):
-        state = await connections.depart("local", departure)
+    state = await connections.depart("local", Departure("far", "6e" * 32, "verifier", BACK, True, signed_in))
     used = await connections.take_departure("local", state)
     assert used is not None
     await connections.keep("local", used, signed_in, LONG)
     await connections.keep_client("https://far.example", BACK, client)
-    change = tables.mount_departure.update().values(until=LONG)
-    await connections._store.transact(lambda connection: connection.execute(change) and None)
+    begun = {"hash": "6e" * 32, "principal": "local", "sealed": "AQ==", "until": LONG}
+    await store.transact(lambda connection: sign_in_rows.add_departure(connection, time.time(), 8, **begun))
 
 
 def _place(connection: Any) -> None:
