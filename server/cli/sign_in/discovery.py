@@ -88,18 +88,22 @@ async def _find_resource(requests: OAuthRequests, url: str, metadata_url: str | 
         if get_origin(place) != get_origin(url):
             raise LoginError(f"{url} names metadata of another origin, {to_line(place, 200)}")
         places = [place]
+    statuses: list[int] = []
     for place in places:
         answer = await requests.get(place)
         if answer.status == 200 and answer.json:
-            break
-    else:
-        raise LoginError(
-            f"{places[0]} answers {answer.status} without metadata: the server does not say how to sign in"
-        )
-    resource = answer.json.get("resource")
+            return _check_resource(answer.json, url)
+        statuses.append(answer.status)
+    told = f"{places[0]} answers {statuses[0]} without metadata"
+    raise LoginError(f"{told}: the server does not say how to sign in")
+
+
+def _check_resource(metadata: dict[str, Any], url: str) -> dict[str, Any]:
+    """Return the metadata of what answers at the URL. Raises LoginError for those of another resource."""
+    resource = metadata.get("resource")
     if not isinstance(resource, str) or not _covers(resource, url):
         raise LoginError(f"{url} calls itself {to_line(str(resource), 200)}: paste that URL, if you trust it")
-    return answer.json
+    return metadata
 
 
 def _covers(resource: str, url: str) -> bool:
