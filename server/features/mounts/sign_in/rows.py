@@ -37,12 +37,14 @@ def change_connection(
     return connection.execute(same.values(**values).returning(table.c.mount)).first() is not None
 
 
-def begin_refresh(connection: "tables.Connection", principal: str, mount: str, expected: str, now: float) -> bool:
-    """Mark that a refresh is sent, unless one was, or the tokens are others by now. Return whether it is marked."""
+def change_unless_refreshing(
+    connection: "tables.Connection", principal: str, mount: str, expected: str, **values: Any
+) -> bool:
+    """Change a connection that is still sealed like this while no refresh is under way. Return whether it did."""
     row = find_connection(connection, principal, mount)
-    if row is None or row.sealed != expected or row.refreshing_since is not None or row.ended is not None:
+    if row is None or row.refreshing_since is not None:
         return False
-    return change_connection(connection, principal, mount, expected, refreshing_since=now)
+    return change_connection(connection, principal, mount, expected, **values)
 
 
 def orphan_connections(connection: "tables.Connection", principal: str) -> None:

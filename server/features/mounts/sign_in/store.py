@@ -116,10 +116,16 @@ class ConnectionStore:
         return bool(await self._write(keep))
 
     async def note_wanted(self, held: MountConnection, wanted: str) -> None:
-        """Have the next sign-in ask for these scopes, too."""
-        if held.signed_in is not None:
-            signed_in = replace(held.signed_in, wanted=wanted)
-            await self._change(held, sealed=self._seal(signed_in, held.principal, held.mount))
+        """Have the next sign-in ask for these scopes, too.
+
+        Nothing is noted while a refresh is under way, since its answer would find the connection changed. The next call
+        that lacks them notes it.
+        """
+        if held.signed_in is None:
+            return
+        sealed = self._seal(replace(held.signed_in, wanted=wanted), held.principal, held.mount)
+        key: dict[str, Any] = {"principal": held.principal, "mount": held.mount, "expected": held.sealed}
+        await self._write(partial(rows.change_unless_refreshing, **key, sealed=sealed))
 
     async def keep_refreshed(self, held: MountConnection, signed_in: SignedIn, expires_at: float | None) -> bool:
         """Store the answer to a refresh. Return False if the person has ended or renewed the connection meanwhile."""
@@ -129,11 +135,11 @@ class ConnectionStore:
     async def begin_refresh(self, held: MountConnection) -> bool:
         """Mark that a refresh is sent now. Return False if it must not be: others were first."""
         begin = partial(
-            rows.begin_refresh,
+            rows.change_unless_refreshing,
             principal=held.principal,
             mount=held.mount,
             expected=held.sealed,
-            now=self.now(),
+            refreshing_since=self.now(),
         )
         return bool(await self._write(begin))
 

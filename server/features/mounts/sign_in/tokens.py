@@ -160,9 +160,12 @@ class MountTokens:
     async def _refresh(self, held: MountConnection, rejected: str) -> str:
         """Refresh, store what comes of it, and return the token. Raises MountError."""
         assert held.signed_in is not None
+        try:
+            asked = await self._fill_in_secret(held.signed_in)
+        except SignInFault as error:  # its operator's fault, and nothing was sent
+            return await self._put_off(held, rejected, error)
         for left in reversed(range(2 if self._config.refresh_retry else 1)):
             try:
-                asked = await self._fill_in_secret(held.signed_in)
                 signed_in, lasts = await requests.refresh(self._requests, asked)
             except NotSentError as error:
                 return await self._put_off(held, rejected, error)
@@ -176,15 +179,16 @@ class MountTokens:
                     await self._store.end(held, UNKNOWN)
                     raise self.create_refusal(f"{UNKNOWN}: {error.text}") from None
             else:
-                signed_in = replace(signed_in, client=held.signed_in.client)
                 return await self._take(held, signed_in, lasts, rejected)
         raise AssertionError("each try has an end")
 
     async def _take(self, held: MountConnection, signed_in: SignedIn, lasts: float | None, rejected: str) -> str:
-        """Store the answer to a refresh, and return its token."""
+        """Store the answer to a refresh, without the secret of the operator's client, and return its token."""
+        assert held.signed_in is not None
+        kept = replace(signed_in, client=held.signed_in.client)
         token, expires_at = signed_in.access_token, None if lasts is None else self._store.now() + lasts
-        if not await self._store.keep_refreshed(held, signed_in, expires_at):
-            await requests.revoke(self._requests, await self._fill_in_secret(signed_in))  # the person has ended it
+        if not await self._store.keep_refreshed(held, kept, expires_at):
+            await requests.revoke(self._requests, signed_in)  # the person has ended it
             raise self.create_refusal()
         if token == rejected:
             raise await self.note_rejected(held.principal, token)

@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tests.server.features.mounts.sign_in.far_sign_in import FarSignIn, far_sign_in
 from tests.server.state.conftest import each_store as each_store
 from tests.server.state.each_store import ON_EACH, with_store
 from toolgate.server.features.mounts.config.mount_config import MountConfig
-from toolgate.server.features.mounts.sign_in.store import ConnectionStore, Departure, FarClient, SignedIn
+from toolgate.server.features.mounts.sign_in.store import ConnectionStore, Departure, FarClient, SignedIn, SignInFault
 from toolgate.server.features.mounts.sign_in.tokens import MountTokens
 from toolgate.server.features.mounts.upstream.errors import MountError
 from toolgate.server.state.keys.sealing_keys import KeyFolder
@@ -105,5 +106,42 @@ def test_what_has_ended_stays_ended(tmp_path: Path) -> None:
             with pytest.raises(MountError, match=f"connect it again .* at {LINK.partition('?')[0]}"):
                 await server.find("ada")
         assert scene.far.refreshes == 1
+
+    run(tmp_path, body)
+
+
+def test_a_secret_that_its_operator_has_not_set_ends_no_connection(tmp_path: Path) -> None:
+    async def find_secret(_: MountConfig) -> str:
+        raise SignInFault("the secret FAR is not set: its operator has to")
+
+    async def body(scene: Scene) -> None:
+        store = scene.stores[0]
+        config = replace(scene.config, client_id="c-0", client_secret="${secret:FAR}")
+        tokens = MountTokens(config, "digest", store, lambda: LINK, find_secret)
+        held = await store.find("ada", "far")
+        assert held is not None and held.signed_in is not None
+        with pytest.raises(MountError, match="the secret FAR is not set"):
+            await tokens.find("ada", held.signed_in.access_token)
+        assert await store.find("ada", "far") == held and not scene.far.refreshes
+        assert await scene.servers[0].find("ada") == scene.far.last
+
+    run(tmp_path, body)
+
+
+def test_scopes_that_a_call_lacks_during_a_refresh_lose_no_tokens(tmp_path: Path) -> None:
+    async def body(scene: Scene) -> None:
+        scene.far.refresh_takes = 0.5
+        held = await scene.stores[0].find("ada", "far")
+        assert held is not None
+        refreshed = asyncio.create_task(scene.servers[0].find("ada"))
+        while not scene.far.refreshes:
+            await asyncio.sleep(0.01)
+        await scene.stores[1].note_wanted(held, "write")
+        assert await refreshed == await scene.servers[1].find("ada") == scene.far.last
+        after = await scene.stores[1].find("ada", "far")
+        assert after is not None and after.signed_in is not None
+        await scene.stores[1].note_wanted(after, "write")
+        noted = await scene.stores[0].find("ada", "far")
+        assert noted is not None and noted.signed_in == replace(after.signed_in, wanted="write")
 
     run(tmp_path, body)
