@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from toolgate.server.base.watchers import Watchers
 from toolgate.server.calls.observers import CallEnd
 from toolgate.server.calls.tasks import tool_of
 from toolgate.server.protocol.messages import Request
@@ -63,21 +64,13 @@ class RecentCalls:
         self._now = now
         self._last_id = 0
         self._calls: OrderedDict[str, deque[RecentCall]] = OrderedDict()
-        self._watching: dict[str, set[Callable[[], None]]] = {}
+        self._watchers = Watchers()
 
     def newest(self, principal: str) -> list[RecentCall]:
         return list(reversed(self._calls.get(principal, ())))
 
     def watch(self, principal: str, notify: Callable[[], None]) -> Callable[[], None]:
-        watching = self._watching.setdefault(principal, set())
-        watching.add(notify)
-
-        def leave() -> None:
-            watching.discard(notify)
-            if not watching and self._watching.get(principal) is watching:
-                del self._watching[principal]
-
-        return leave
+        return self._watchers.watch(principal, notify)
 
     def call_started(self, call: Call) -> RecentCall:
         session, params = call.session, call.params
@@ -98,8 +91,8 @@ class RecentCalls:
             accepted = "allowed" if call.decision == "asked" else "answered"
             for answer in call.page_answers:
                 answer.add_done_callback(partial(self._question_ended, begun, call.session.principal, accepted))
-        if self._watching:
-            self._note_change(call.session.principal)
+        if self._watchers.by_principal:
+            self._watchers.notify(call.session.principal)
 
     def _question_ended(
         self, begun: RecentCall, principal: str, accepted: str, answer: "asyncio.Future[dict[str, Any] | None]"
@@ -107,7 +100,7 @@ class RecentCalls:
         """Note how the question ended that the call had left on the page."""
         result = answer.result()
         begun.outcome = "expired" if result is None else accepted if result["action"] == "accept" else "declined"
-        self._note_change(principal)
+        self._watchers.notify(principal)
 
     def task_lost(self, kept: StoredTask) -> None:
         seen = self._add(kept.principal, "", tool_of(kept.id))
@@ -128,10 +121,6 @@ class RecentCalls:
         else:
             self._calls.move_to_end(principal)
         calls.append(seen)
-        if self._watching:
-            self._note_change(principal)
+        if self._watchers.by_principal:
+            self._watchers.notify(principal)
         return seen
-
-    def _note_change(self, principal: str) -> None:
-        for notify in list(self._watching.get(principal, ())):
-            notify()

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 
+from toolgate.server.base.watchers import Watchers
 from toolgate.server.features.mounts.config.mount_config import MountConfig
 from toolgate.server.features.mounts.kept_secrets.resolver import find_secret_names
 from toolgate.server.features.mounts.kept_secrets.secret_store import TEAM, SecretError, SecretStore
@@ -49,7 +50,7 @@ class SecretsPart:
         self._secrets = secrets
         self._on_change = on_change
         self._list_mounts = list_mounts
-        self._watching: defaultdict[str, list[Callable[[], None]]] = defaultdict(list)
+        self._watchers = Watchers()
         self.actions = {"keep-secret": self._set, "remove-secret": self._remove}
 
     async def read(self, principal: str) -> PartRows:
@@ -73,14 +74,7 @@ class SecretsPart:
         return PartRows(rows, is_work=False)
 
     def watch(self, principal: str, notify: Callable[[], None]) -> Callable[[], None]:
-        self._watching[principal].append(notify)
-
-        def stop() -> None:
-            self._watching[principal].remove(notify)
-            if not self._watching[principal]:
-                del self._watching[principal]
-
-        return stop
+        return self._watchers.watch(principal, notify)
 
     def _find_users(self) -> defaultdict[str, list[MountConfig]]:
         """Return the mounts that use each name, other than those whose conversation belongs to nobody."""
@@ -109,5 +103,4 @@ class SecretsPart:
 
     async def _announce(self, principal: str) -> None:
         await self._on_change(principal)
-        for notify in list(self._watching.get(principal, ())):
-            notify()
+        self._watchers.notify(principal)

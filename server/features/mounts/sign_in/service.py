@@ -3,13 +3,13 @@
 import asyncio
 import contextlib
 import logging
-from collections import defaultdict
 from collections.abc import Callable
 from functools import partial
 from urllib.parse import quote
 
 from msgspec.structs import replace
 
+from toolgate.server.base.watchers import Watchers
 from toolgate.server.cli.sign_in.requests import OAuthRequests
 from toolgate.server.features.mounts.config import secret_references
 from toolgate.server.features.mounts.config.mount_config import MountConfig
@@ -42,7 +42,7 @@ class SignInService:
         self._name = name
         self._tokens: dict[str, MountTokens] = {}  # by mount
         self._configs: dict[str, MountConfig] = {}
-        self._watching: defaultdict[str, list[Callable[[], None]]] = defaultdict(list)
+        self._watchers = Watchers()
         self._revoking: set[asyncio.Task[None]] = set()
 
     def open_tokens(self, config: MountConfig) -> MountTokens:
@@ -97,19 +97,11 @@ class SignInService:
         if (tokens := self._tokens.get(mount)) is not None:
             tokens.forget(principal)
         self._on_change(principal, mount)
-        for notify in list(self._watching.get(principal, ())):
-            notify()
+        self._watchers.notify(principal)
 
     def watch(self, principal: str, notify: Callable[[], None]) -> Callable[[], None]:
         """Call `notify` at each change of a person's connections here. Return a function that stops this."""
-        self._watching[principal].append(notify)
-
-        def stop() -> None:
-            self._watching[principal].remove(notify)
-            if not self._watching[principal]:
-                del self._watching[principal]
-
-        return stop
+        return self._watchers.watch(principal, notify)
 
     async def close(self) -> None:
         """Wait a moment for what is being refreshed and revoked."""
