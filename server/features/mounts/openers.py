@@ -59,7 +59,7 @@ class UrlOpener:
 
     async def _find_client(self, mount: ResolvedMount, principal: str) -> HttpClient:
         """Return what carries requests with these secrets, and with the token of a person."""
-        config, tokens = mount.config, self._tokens.of(principal) if self._tokens is not None else None
+        config, tokens = mount.config, self._tokens.for_principal(principal) if self._tokens is not None else None
         name = (config.url, *config.headers.items(), principal if tokens is not None else "")
         found = self._clients.pop(name, None)
         if found is None:

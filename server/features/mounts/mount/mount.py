@@ -187,7 +187,7 @@ class Mount:
 
     def find_audience(self, key: SessionKey) -> ClientProfile:
         """Return whose lists those of a key are: those of all such clients, or of one person's."""
-        return key.profile.of(key.principal) if self.is_personal(key.principal) else key.profile
+        return key.profile.for_principal(key.principal) if self.is_personal(key.principal) else key.profile
 
     def find_lists(self, key: SessionKey) -> MountLists | None:
         """Return what clients with this key are shown, or None if it is not known yet."""

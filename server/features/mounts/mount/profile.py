@@ -26,7 +26,7 @@ class ClientProfile(msgspec.Struct, frozen=True):
     capabilities: Mapping[str, Any] = {}
     principal: str = ""
 
-    def of(self, principal: str) -> "ClientProfile":
+    def for_principal(self, principal: str) -> "ClientProfile":
         """Return the profile of these clients of one person."""
         return ClientProfile(self.key + principal.encode(), self.capabilities, principal)
 

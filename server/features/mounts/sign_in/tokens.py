@@ -57,7 +57,7 @@ class MountTokens:
         self._work: dict[str, asyncio.Task[str]] = {}  # by principal
         self._requests = OAuthRequests(config.url)
 
-    def of(self, principal: str) -> "PersonTokens":
+    def for_principal(self, principal: str) -> "PersonTokens":
         return PersonTokens(self, principal)
 
     async def find(self, principal: str, rejected: str = "") -> str:

@@ -17,8 +17,8 @@ def make(*names: str) -> MountLists:
 def test_equal_lists_of_many_people_are_one(tmp_path: Path) -> None:
     store = ListStore(tmp_path, FAR)
     for number in range(lists.MAX_PERSONAL):
-        assert store.put(NOTHING.of(f"u-{number}"), make("a", "b"))
-    assert store.put(NOTHING.of("u-1"), make("c")) and store.put(NOTHING, make("a", "b"))
+        assert store.put(NOTHING.for_principal(f"u-{number}"), make("a", "b"))
+    assert store.put(NOTHING.for_principal("u-1"), make("c")) and store.put(NOTHING, make("a", "b"))
     assert [[tool["name"] for tool in each.tools] for each in store.distinct] == [["c"], ["a", "b"]]
     assert not store.put(NOTHING, make("a", "b"))
 
@@ -27,18 +27,18 @@ def test_the_oldest_person_goes_and_everybodys_lists_stay(tmp_path: Path) -> Non
     store = ListStore(tmp_path, FAR)
     store.put(NOTHING, make("all"))
     for number in range(lists.MAX_PERSONAL + 1):
-        store.put(NOTHING.of(f"u-{number}"), make(f"of-{number}"))
-    assert store.find(NOTHING.of("u-0")) is None and store.find(NOTHING.of("u-1")) == make("of-1")
+        store.put(NOTHING.for_principal(f"u-{number}"), make(f"of-{number}"))
+    assert store.find(NOTHING.for_principal("u-0")) is None and store.find(NOTHING.for_principal("u-1")) == make("of-1")
     assert store.find(NOTHING) == make("all")
 
 
 def test_a_persons_lists_are_not_written(tmp_path: Path) -> None:
     store = ListStore(tmp_path, FAR)
     assert store.is_empty
-    store.put(NOTHING.of("u-1"), make("private"))
+    store.put(NOTHING.for_principal("u-1"), make("private"))
     store.put(NOTHING, make("all"))
     store.save()
     assert not any(b"private" in file.read_bytes() for file in tmp_path.iterdir())
     after = ListStore(tmp_path, FAR)
     after.load()
-    assert after.find(NOTHING) == make("all") and after.find(NOTHING.of("u-1")) is None
+    assert after.find(NOTHING) == make("all") and after.find(NOTHING.for_principal("u-1")) is None
