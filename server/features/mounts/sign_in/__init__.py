@@ -1,10 +1,13 @@
 """Sign people in at mounted servers, each for themselves (`auth = "oauth"`).
 
+    service     what the sign-ins of one server share: enter here
     flow        from our own page to the authorization server and back with a code
     tokens      the token that a request of one person carries, refreshed once for all who wait
     store       the connections in the state, sealed
+    rows        the tables
     requests    what is asked of a token endpoint
-    page        the part of the first page, and the pages of a sign-in
+    page_part   the part of the first page
+    pages       the pages of a sign-in
 
 No token that a client sent to this server goes on to anybody: what a request carries is the person's own.
 """

@@ -91,12 +91,13 @@ class MountSignIn:
         """Return the URL to send a person's browser to, or "" if it is not what they were shown (`FoundSignIn.digest`).
         Raises SignInFault."""
         found = await self._discover()
-        if (await self._show(found, principal)).digest != shown:
+        found_sign_in = await self._show(found, principal)
+        if found_sign_in.digest != shown:
             return ""
         server = found.server
         client = await self._choose_client(found)
         verifier = secrets.token_urlsafe(48)
-        scope = " ".join(await self._choose_scopes(found, principal))
+        scope = " ".join(found_sign_in.scopes)
         granted = SignedIn(
             server.issuer, server.token_endpoint, server.revocation_endpoint, client, found.resource, scope, ""
         )
