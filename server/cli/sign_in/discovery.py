@@ -126,9 +126,10 @@ async def _find_server(requests: OAuthRequests, issuer: str) -> IssuerMetadata:
 
 
 def _parse_server(metadata: dict[str, Any], issuer: str) -> IssuerMetadata:
-    """Check the metadata (RFC 8414 section 3.3)."""
-    if metadata.get("issuer") != issuer:
-        raise LoginError(f"the metadata of {issuer} are of {to_line(str(metadata.get('issuer')), 200)}: refused")
+    """Check the metadata (RFC 8414 section 3.3). The issuer is the one that they name."""
+    named = metadata.get("issuer")
+    if not isinstance(named, str) or named not in _list_spellings(issuer):
+        raise LoginError(f"the metadata of {issuer} are of {to_line(str(named), 200)}: refused")
     methods = metadata.get("code_challenge_methods_supported")
     if not isinstance(methods, list) or "S256" not in methods:
         raise LoginError(f"{issuer} does not support PKCE with S256, which keeps others from using your sign-in")
@@ -137,7 +138,7 @@ def _parse_server(metadata: dict[str, Any], issuer: str) -> IssuerMetadata:
         for name in ("registration_endpoint", "revocation_endpoint")
     }
     return IssuerMetadata(
-        issuer,
+        named,
         require_secure(metadata.get("authorization_endpoint"), "authorization_endpoint", issuer),
         require_secure(metadata.get("token_endpoint"), "token_endpoint", issuer),
         **optional,
@@ -145,6 +146,16 @@ def _parse_server(metadata: dict[str, Any], issuer: str) -> IssuerMetadata:
         takes_documents=metadata.get("client_id_metadata_document_supported") is True,
         auth_methods=_read_words(metadata.get("token_endpoint_auth_methods_supported")),
     )
+
+
+def _list_spellings(issuer: str) -> list[str]:
+    """Return an issuer, and the same one with or without a slash as its whole path (RFC 3986 section 6.2.3): libraries
+    add that to what they serve, and servers do not have it in their metadata."""
+    parts = urlsplit(issuer)
+    if parts.path not in ("", "/") or parts.query or parts.fragment:
+        return [issuer]
+    origin = issuer.removesuffix("/")
+    return [origin, f"{origin}/"]
 
 
 def _read_words(value: object) -> tuple[str, ...]:

@@ -56,12 +56,15 @@ async def refresh(requests: OAuthRequests, signed_in: SignedIn) -> tuple[SignedI
 
 
 async def is_known(requests: OAuthRequests, granted: SignedIn, redirect_uri: str) -> bool:
-    """Return whether the server still knows a client: its page would say so to the person alone. Raises SignInFault."""
+    """Return whether the server may still know a client: its page would say so to the person alone. One that answers
+    anything else to a wrong code knows it."""
     code = secrets.token_urlsafe(32)
     try:
         await redeem_code(requests, granted, code, redirect_uri, secrets.token_urlsafe(48))
     except RefusedError as error:
         return not error.is_client
+    except SignInFault:
+        pass
     return True
 
 
