@@ -434,6 +434,7 @@ class HttpApp:
             self._server.questions,
             access.authorization.grants if access is not None and access.authorization is not None else None,
             oauth.context.identify_visitor if oauth is not None else None,
+            oauth.context.recall_visitor if oauth is not None else lambda _: None,
             is_open=access is None,
         )
         self._live = HomeEvents(home)

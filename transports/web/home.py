@@ -104,7 +104,7 @@ class HomePage:
     """`sessions` are by the name of their transport. `grants` is None if this server grants nothing.
 
     `identify(request)` returns the visitor; None if people can't sign in here. Then every visitor is a stranger, or
-    with `is_open` the local user.
+    with `is_open` the local user. `recall(request)` returns who the visitor was lately, without the database.
     """
 
     def __init__(
@@ -116,11 +116,13 @@ class HomePage:
         questions: PendingQuestions,
         grants: "Grants | None" = None,
         identify: Callable[[Request], Awaitable[Visitor]] | None = None,
+        recall: Callable[[Request], Visitor | None] = lambda _: None,
         *,
         is_open: bool = False,
     ) -> None:
         self.context = context
         self.dashboard = dashboard
+        self.recall_visitor = recall
         self._facts = facts
         self._sessions = sessions
         self._questions = questions

@@ -4,7 +4,8 @@
     output  {"id", "text", "first"?}: output of a background task; with `first` it replaces what was there
     bye     {}: the visitor has lost access
 
-A stream lives no longer than the sign-in it was opened with: the visitor is identified again every few seconds. A slow
+A stream lives no longer than the sign-in it was opened with: the visitor is identified again every few seconds. While
+the database can't say who that is, a visitor of late gets the parts about this server, and no others. A slow
 reader delays only its own stream, and at most one piece of output waits for it.
 """
 
@@ -65,7 +66,7 @@ class HomeEvents:
             await refuse(send, 403, "only this server's first page may read this")
             return
         try:
-            visitor = await self._home.identify_visitor(request)
+            visitor = await self._identify(request)
         except (BadFormError, StateError) as error:
             await refuse(send, error.status if isinstance(error, BadFormError) else 503, str(error))
             return
@@ -76,6 +77,16 @@ class HomeEvents:
             await refuse(send, 503, "the server is shutting down", [(b"connection", b"close"), (b"retry-after", b"1")])
             return
         await self._serve(request, visitor, receive, send)
+
+    async def _identify(self, request: Request) -> Visitor | None:
+        """Return the visitor, or None for a stranger. Without a database it is who was lately behind the session: the
+        page must say what is away. Raises BadFormError, and StateError for a session that was not seen lately."""
+        try:
+            return await self._home.identify_visitor(request)
+        except StateError:
+            if (visitor := self._home.recall_visitor(request)) is None:
+                raise
+            return visitor
 
     async def _serve(self, request: Request, visitor: Visitor, receive: Receive, send: Send) -> None:
         principal = principal_of(visitor)
@@ -276,6 +287,8 @@ class HomeEventStream:
             return None
         except StateError as error:
             log.warning("the first page can't be updated now: %s", error)
+        except Exception:  # a fault of one part must not end the stream, which says what is away
+            log.exception("the first page can't be updated")
         return []
 
     async def _changed_parts(self) -> list[bytes]:

@@ -205,7 +205,7 @@ class LoginPages:
             return self._context.redirect_to("logout")
         if None not in faults:
             return await self.logout_page(request, 403, STALE_SIGN_OUT)
-        await self._sign_in.sessions.end(self._context.cookies.get(request, SESSION))
+        await self._context.end_session(request)
         page = self._context.pages.notice(
             200,
             "You are signed out",

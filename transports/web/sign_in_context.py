@@ -22,6 +22,7 @@ from toolgate.server.policy.sign_in_methods import HEADER
 from toolgate.transports.http.requests.asgi import headers_of
 from toolgate.transports.web.http import BadFormError, redirect, short_hash, with_headers
 from toolgate.transports.web.page_context import ANONYMOUS, PageContext, Visitor, format_sentence
+from toolgate.transports.web.recent_visitors import RecentVisitors
 
 SESSION = "session"
 DEVICE_LIFETIME = 180 * 86_400.0  # seconds that a browser is recognized after its last sign-in
@@ -72,6 +73,7 @@ class SignInContext(PageContext):
         self.authorization = authorization
         self.sign_in = sign_in
         self.replays = AnsweredQuestions()
+        self._recent = RecentVisitors()
 
     async def identify_visitor(self, request: Request) -> Visitor:
         """Return the visitor who sent a request. Raises UntrustedIdentityError."""
@@ -85,8 +87,15 @@ class SignInContext(PageContext):
                 raise UntrustedIdentityError(str(error)) from None
             if named is not None:
                 return Visitor(named)
-        login = await self.sign_in.find_session(self.cookies.get(request, SESSION))
-        return ANONYMOUS if login is None else Visitor(login.person, login.form_key)
+        secret = self.cookies.get(request, SESSION)
+        login = await self.sign_in.find_session(secret)
+        visitor = ANONYMOUS if login is None else Visitor(login.person, login.form_key)
+        self._recent.note(secret, visitor)
+        return visitor
+
+    def recall_visitor(self, request: Request) -> Visitor | None:
+        """Return who was lately behind the session of a request, or None. The database is not asked."""
+        return self._recent.find(self.cookies.get(request, SESSION))
 
     def client_address(self, request: Request) -> str:
         """Return the address that a request came from, behind the trusted proxies."""
@@ -98,6 +107,12 @@ class SignInContext(PageContext):
         browser = name_browser(request.headers.get("user-agent", ""))
         secret = await self.sign_in.sessions.start(person, self.cookies.get(request, SESSION), browser)
         return with_headers(onward, self.cookies.set(SESSION, secret, LIFETIME))
+
+    async def end_session(self, request: Request) -> None:
+        """End the session of a request, and forget who was behind it."""
+        secret = self.cookies.get(request, SESSION)
+        await self.sign_in.sessions.end(secret)
+        self._recent.note(secret, ANONYMOUS)
 
     def device_of(self, request: Request, name: str) -> str:
         """Return the device cookie of this browser for an account, or ""."""

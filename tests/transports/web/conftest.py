@@ -50,7 +50,8 @@ def arrive(chromium: Any, signed: Signed) -> Iterator[Callable[..., Any]]:
 
 
 def is_live(page: Any) -> None:
-    page.locator("#live", has_text="live").wait_for()
+    """Wait until the page follows its events. What it showed before came with the page itself."""
+    page.locator("#live.on").wait_for()
 
 
 def told(page: Any, text: str) -> None:

@@ -170,12 +170,12 @@ def _connect(page: Any, shop: Shop) -> None:
 
 def _running(page: Any, shop: Shop) -> None:
     _signed_in(page, shop, "ada")
-    page.locator("#live", has_text="live").wait_for()
+    page.locator("#live.on").wait_for()
 
 
 def _waiting(page: Any, shop: Shop) -> None:
     _signed_in(page, shop, "bob")
-    page.locator("#live", has_text="live").wait_for()
+    page.locator("#live.on").wait_for()
 
 
 def _account(page: Any, shop: Shop) -> None:

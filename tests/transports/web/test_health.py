@@ -21,6 +21,11 @@ from tests.servers.replicas import running_replicas
 from tests.servers.reserved_port import kept_port
 from tests.transports.web.conftest import is_live
 
+# A browser shows a page again that it kept, as the button for the page before does. The stream ends in between.
+LEAVE = "dispatchEvent(new Event('pagehide'))"
+RETURN = "dispatchEvent(new Event('pageshow'))"
+OTHER_COOKIE = f"toolgate-%d-session={'x' * 43}"
+
 
 @pytest.fixture
 def arrive(chromium: Any) -> Iterator[Callable[..., Any]]:
@@ -132,6 +137,26 @@ def test_the_backend_that_is_away_is_named_and_not_the_node(
                 loaded = page.context.request.get(f"{signed.site.url}/", headers={"accept": "text/html"})
                 assert backend in loaded.text() and "No node" not in loaded.text()
         shows(page, "#health", "The server accepts calls.")
+        row.get_by_text("answers").wait_for()
+
+
+def test_a_page_that_returns_while_postgresql_is_away_says_so(
+    arrive: Callable[..., Any], postgres: Postgres, tmp_path: Path
+) -> None:
+    with running_replicas(tmp_path, postgres, "--auth", "oauth", count=1) as replicas:
+        signed = Signed(replicas.sites[0], replicas.public_url)
+        AppUser(signed, "ada", "App")
+        page = arrive(signed, "ada")
+        row = page.locator("#part-server .member", has_text="PostgreSQL")
+        row.get_by_text("answers").wait_for()
+        page.evaluate(LEAVE)
+        with without("PostgreSQL stops", replicas.redis, postgres):
+            page.evaluate(RETURN)
+            row.get_by_text("away").wait_for()
+            shows(page, "#outage", "PostgreSQL does not answer")
+            is_live(page)
+            stranger = replicas.sites[0].ask("GET", "/events", cookie=OTHER_COOKIE % replicas.sites[0].port)
+            assert stranger[0].status == 503
         row.get_by_text("answers").wait_for()
 
 

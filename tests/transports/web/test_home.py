@@ -220,6 +220,13 @@ def test_after_a_sign_out_no_tab_is_updated(arrive: Any, ada: AppUser) -> None:
     ada.call("KillBgTask", task_id=id)
 
 
+def test_what_is_hidden_is_not_seen_while_a_style_sheet_is_late(arrive: Any, ada: AppUser) -> None:
+    page = arrive(ada.name)
+    page.route(re.compile(r"/home\.(css|js)"), lambda route: route.abort())
+    page.reload()
+    assert page.locator("#live").text_content() == "live" and page.locator("#live").is_hidden()
+
+
 def test_two_people_see_and_reach_only_their_own(signed: Signed, ada: AppUser, bob: AppUser) -> None:
     running = ada.run("echo of-ada; sleep 600")
     ada.call("SetCallback", action="set", message="remind ada", delay_seconds=600)

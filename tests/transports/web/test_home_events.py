@@ -76,7 +76,13 @@ def test_pages_share_an_update_and_a_costly_one_is_followed_by_a_pause() -> None
     asyncio.run(body())
 
 
-def test_a_stream_behind_a_signing_in_proxy_is_soon_renewed(monkeypatch: pytest.MonkeyPatch) -> None:
+class _FailingHome(_Home):
+    async def part_values(self, *_: Any, **__: Any) -> dict[str, Any]:
+        raise RuntimeError("a fault of a feature")
+
+
+def _follow(home: _Home, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Return what a stream sends until it is renewed."""
     monkeypatch.setattr(home_events, "PROXIED", 0.05)
     monkeypatch.setattr(home_events, "PACE", 0.01)
     sent: list[Any] = []
@@ -87,9 +93,22 @@ def test_a_stream_behind_a_signing_in_proxy_is_soon_renewed(monkeypatch: pytest.
     async def body() -> None:
         async with asyncio.timeout(PATIENCE):
             scope = {"method": "GET", "path": "/events", "headers": [], "type": "http"}
-            await home_events.HomeEvents(cast(HomePage, _Home()), recheck=0.01)(scope, asyncio.Event().wait, send)  # type: ignore[arg-type]
+            await home_events.HomeEvents(cast(HomePage, home), recheck=0.01)(scope, asyncio.Event().wait, send)  # type: ignore[arg-type]
 
     asyncio.run(body())
+    return sent
+
+
+def test_work_that_can_not_be_shown_hides_nothing_of_the_server(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    sent = _follow(_FailingHome(), monkeypatch)
+    assert b'{"name": "server"' in b"".join(message.get("body", b"") for message in sent)
+    assert "a fault of a feature" in caplog.text
+
+
+def test_a_stream_behind_a_signing_in_proxy_is_soon_renewed(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent = _follow(_Home(), monkeypatch)
     assert sent[0]["status"] == 200 and sent[-1] == {"type": "http.response.body", "body": b"", "more_body": False}
     assert b"event: part" in b"".join(message.get("body", b"") for message in sent)
     assert b"event: bye" not in b"".join(message.get("body", b"") for message in sent)

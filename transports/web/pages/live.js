@@ -36,7 +36,7 @@ const followEvents = (address, name, { receive, show, outputs }) => {
       if (!leave) return;
       if (answer && answer.status === 401) take("bye", {});
       else retry = setTimeout(open, wait);
-      wait = Math.min(2 * wait, LONGEST);
+      wait = answer && answer.status === 503 ? RETRY : Math.min(2 * wait, LONGEST); // 503: its database is away
     };
     for (const kind of ["part", "output"]) {
       source.addEventListener(kind, (event) => take(kind, JSON.parse(event.data)));
