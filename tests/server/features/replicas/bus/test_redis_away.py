@@ -144,7 +144,7 @@ def test_calls_end_within_the_time_limit_while_redis_is_stopped(own_redis: Redis
             ]
             began = loop.time()
             errors = await asyncio.gather(*(call() for call in calls), return_exceptions=True)
-            assert loop.time() - began < 1.5 * QUICK.command
+            assert loop.time() - began < len(calls) / 2 * QUICK.command  # and not one after the other
             assert {type(error) for error in errors} == {BusUnreachableError}
             assert all(str(error).startswith("Redis at 127.0.0.1:") for error in errors)
             await eventually(lambda: is_away(bus))
@@ -153,7 +153,7 @@ def test_calls_end_within_the_time_limit_while_redis_is_stopped(own_redis: Redis
             for call in calls[:5]:
                 with pytest.raises(BusUnreachableError, match=r"does not answer within 0\.5 s"):
                     await call()
-            assert loop.time() - began < 0.1  # it is known to be away
+            assert loop.time() - began < 2 * QUICK.command  # it is known to be away, else five times as long
         await eventually(lambda: is_back(bus))
         await bus.keys.set("a", b"2", 60)
         assert await bus.keys.get("a") == b"2"
