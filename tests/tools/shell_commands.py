@@ -23,7 +23,7 @@ from toolgate.tools.builtin.shell import background_bash, bash, kill_bg_task, li
 from toolgate.tools.workspace.commands import end_notice
 from toolgate.tools.workspace.commands.environment import UnsandboxedEnvironment
 from toolgate.tools.workspace.limits import UNLIMITED
-from toolgate.tools.workspace.local_workspace import LocalWorkspace
+from toolgate.tools.workspace.local_workspace import LINGER, LocalWorkspace
 from toolgate.tools.workspace.output.run_record import TaskEnd
 from toolgate.tools.workspace.processes.zygote import CommandRunner
 
@@ -117,7 +117,7 @@ def told(output: Output) -> str:
 
 
 @contextlib.asynccontextmanager
-async def caller(folder: Path, environment: Mapping[str, str]) -> AsyncIterator[Caller]:
+async def caller(folder: Path, environment: Mapping[str, str], linger: float = LINGER) -> AsyncIterator[Caller]:
     root = folder / "root"
     root.mkdir(exist_ok=True)
     processes, notices = CommandRunner(), Notices()
@@ -127,6 +127,7 @@ async def caller(folder: Path, environment: Mapping[str, str]) -> AsyncIterator[
         environment,
         partial(add_notice, notices),
         command_environment=UnsandboxedEnvironment(processes, UNLIMITED),
+        linger=linger,
     )
     try:
         yield Caller(workspace, notices)
@@ -139,9 +140,10 @@ def on_caller(
     body: Callable[[Caller], Coroutine[Any, Any, None]],
     folder: Path,
     environment: Mapping[str, str] = ENVIRONMENT,
+    linger: float = LINGER,
 ) -> None:
     async def run() -> None:
-        async with caller(folder, environment) as me:
+        async with caller(folder, environment, linger) as me:
             await body(me)
 
     asyncio.run(run())

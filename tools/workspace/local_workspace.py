@@ -60,8 +60,10 @@ class LocalWorkspace:
         login_shell: str | None = None,
         on_open: Callable[[], None] = lambda: None,
         on_close: Callable[[], None] = lambda: None,
+        linger: float = LINGER,
     ) -> None:
-        """`on_open` is called at each use, `on_close` when it is closed because it is idle."""
+        """`on_open` is called at each use, `on_close` when it is closed because it is idle. A command's result waits
+        `linger` seconds for processes that the command leaves running."""
         self.root = Path(os.path.realpath(root))  # as `pwd -P` would say it
         self.output_folder = spool
         self.sandbox = command_environment.level
@@ -72,6 +74,7 @@ class LocalWorkspace:
         self.private_folder = None if own is None or self.root.is_relative_to(own) else own
         self._on_open = on_open
         self._on_close = on_close
+        self._linger = linger
         self._login_path = None if login_shell is None else LoginPath(login_shell, self._run_login_shell)
         self._idle = IdleTimer(command_environment.limits.idle, self._is_busy, self._close_idle)
         self._runs = RunStore(spool, command_environment, partial(self._report_end, is_earlier=True), self._note_use)
@@ -152,7 +155,7 @@ class LocalWorkspace:
         ended = await self.wait_shell(run_id, SETTLE if is_dying else 0.0)
         seconds = max(0.0, time.time() - run.started)
         is_ending = is_dying or run.left == 0 or run.read_only
-        gone = ended and await self.wait(run_id, SETTLE if is_ending else LINGER)
+        gone = ended and await self.wait(run_id, SETTLE if is_ending else self._linger)
         if gone:
             await self._runs.temporary_folders.wait_removed(run_id)
         refused = None if gone else await self.keep(run_id)  # before any other wait: now its end is a task's
