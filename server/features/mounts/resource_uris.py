@@ -51,15 +51,6 @@ def expose_uri(mount: str, uri: str, contested: Contested) -> str:
     return format_contested(mount, uri) if mount in contested.get(uri, ()) else uri
 
 
-def find_original(uri: str, contested: Contested) -> tuple[str, str] | None:
-    """Return the mount and its own URI of a resource that is served as NAME+URI or ui://NAME/…, or None."""
-    rest = uri.removeprefix(VIEW)
-    name, _, after = rest.partition("+" if rest == uri else "/")
-    original = after if rest == uri else VIEW + after
-    is_served = name in contested.get(original, ()) and format_contested(name, original) == uri
-    return (name, original) if is_served else None
-
-
 def format_contested(mount: str, uri: str) -> str:
     """Return NAME+URI, or ui://NAME/… for a view."""
     return f"{VIEW}{mount}/{uri.removeprefix(VIEW)}" if uri.startswith(VIEW) else f"{mount}+{uri}"

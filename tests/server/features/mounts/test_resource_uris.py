@@ -4,23 +4,19 @@ import random
 
 import pytest
 
-from toolgate.server.features.mounts.resource_uris import expose_uri, find_contested, find_original
+from toolgate.server.features.mounts.resource_uris import expose_uri, find_contested
 
 
 def test_a_uri_that_one_mount_claims_stays() -> None:
     contested = find_contested({"a": ["file:///x", "file:///x"], "b": ["file:///y", "ui://view"]})
     assert contested == {}
     assert [expose_uri("a", uri, contested) for uri in ("file:///x", "never:listed")] == ["file:///x", "never:listed"]
-    assert find_original("file:///x", contested) is None
 
 
 def test_a_uri_that_two_claim_gets_the_name_of_each() -> None:
     contested = find_contested({"a": ["file:///x"], "b": ["file:///x", "file:///y"], "c": []})
     assert contested == {"file:///x": frozenset("ab")}
     assert [expose_uri(mount, "file:///x", contested) for mount in "abc"] == ["a+file:///x", "b+file:///x", "file:///x"]
-    assert find_original("b+file:///x", contested) == ("b", "file:///x")
-    for bare in ("file:///x", "c+file:///x", "b+file:///y", "b+b+file:///x", "+file:///x"):
-        assert find_original(bare, contested) is None
 
 
 def test_two_spellings_are_one_uri() -> None:
@@ -32,18 +28,13 @@ def test_two_spellings_are_one_uri() -> None:
 def test_a_view_keeps_its_scheme() -> None:
     contested = find_contested({"a": ["ui://map/view.html"], "b": ["ui://map/view.html"]})
     assert expose_uri("a", "ui://map/view.html", contested) == "ui://a/map/view.html"
-    assert find_original("ui://a/map/view.html", contested) == ("a", "ui://map/view.html")
-    assert find_original("ui://map/view.html", contested) is None
-    assert find_original("a+ui://map/view.html", contested) is None
 
 
 def test_a_uri_that_looks_like_one_with_a_name_is_not_taken_for_it() -> None:
     contested = find_contested({"git": ["https://x"], "b": ["https://x"], "c": ["git+https://x"]})
     assert expose_uri("c", "git+https://x", contested) == "c+git+https://x"
-    assert find_original("git+https://x", contested) == ("git", "https://x")
-    assert find_original("c+git+https://x", contested) == ("c", "git+https://x")
     alone = find_contested({"git": ["https://x"], "c": ["git+https://x"]})
-    assert find_original(expose_uri("c", "git+https://x", alone), alone) is None, "it is served bare"
+    assert expose_uri("c", "git+https://x", alone) == "git+https://x"
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -58,4 +49,3 @@ def test_each_served_uri_leads_to_one_mount(seed: int) -> None:
             exposed = expose_uri(mount, uri, contested)
             assert exposed not in served
             served[exposed] = (mount, uri)
-            assert find_original(exposed, contested) == (None if exposed == uri else (mount, uri))
