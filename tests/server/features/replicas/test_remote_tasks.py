@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.clients.raw_client import PATIENCE
 from tests.server.features.replicas.bus.conftest import shared_redis as shared_redis
 from tests.server.features.replicas.bus.pairs import run_replicas as run_replicas
 from toolgate.server.base.bus.bus import Bus
@@ -18,6 +19,7 @@ from toolgate.server.features.replicas.processes import ReplicaProcesses
 from toolgate.server.features.replicas.services.remote_tasks import RemoteTasks
 from toolgate.server.protocol.errors import InvalidParams
 from toolgate.server.protocol.notifications import Notifications, OpenSubscription
+from toolgate.server.protocol.task import StoredTask
 from toolgate.server.state.sqlite.store import SqliteStore
 
 Run = Callable[..., None]
@@ -59,14 +61,20 @@ async def replicas(one: Bus, two: Bus, folder: Path) -> AsyncIterator[tuple[Repl
             await each.store.aclose()
 
 
+async def find_asking(replica: Replica, task: CallTask) -> StoredTask:
+    """Return what a replica finds of a task, once its question is written, which the task does not wait for."""
+    async with asyncio.timeout(PATIENCE):
+        while (found := (await replica.tasks.find("ada", [task.kept.id]))[task.kept.id]).status != "input_required":
+            await asyncio.sleep(0.01)
+    return found
+
+
 def test_an_answer_at_another_replica_reaches_the_task(run_replicas: Run, tmp_path: Path) -> None:
     async def check(one: Bus, two: Bus) -> None:
         async with replicas(one, two, tmp_path) as (first, second, task):
             asking = asyncio.create_task(task.ask({"name": QUESTION}, 20))
-            while not task.outstanding:
-                await asyncio.sleep(0.01)
-            kept = (await second.tasks.find("ada", [task.kept.id]))[task.kept.id]
-            assert (kept.status, kept.process) == ("input_required", first.bus.replica.name)
+            kept = await find_asking(second, task)
+            assert kept.process == first.bus.replica.name
             wrong = TaskRequest("ada", kept.id, {"name": {"action": "perhaps"}})
             with pytest.raises(InvalidParams, match="no shape known"):
                 await second.remote.send(kept.process, wrong)
