@@ -8,6 +8,7 @@ import http.server
 import json
 import os
 import queue
+import re
 import sys
 import threading
 import time
@@ -24,6 +25,7 @@ ODD_RESULT = (  # what a decoder would change: numbers, the order of keys, field
     '{"zebra":1.0,"content":[{"type":"text","text":"odd","strange":9223372036854775808,"_meta":{"b":null,"a":1e2}}],'
     '"structuredContent":{"z":1.10,"a":[],"n":null},"isError":false}'
 )
+JWT = re.compile(r"eyJ[\w-]+\.eyJ[\w-]+\.")
 MIRRORED = {  # a schema whose arguments headers repeat
     "type": "object",
     "properties": {
@@ -49,6 +51,13 @@ class RpcFault(Exception):
         self.error = {"code": code, "message": message, **({} if data is None else {"data": data})}
 
 
+def refuse_tokens(text: str) -> None:
+    """End this server at a token that a client of Toolgate sent, so that the test fails: none may come this far."""
+    if JWT.search(text):
+        print("a token of a client came to a mounted server", file=sys.stderr, flush=True)
+        os._exit(70)
+
+
 class FarServer:
     """The methods; each request is answered in a thread of its own."""
 
@@ -71,6 +80,7 @@ class FarServer:
         self.calls += message.get("method") == "tools/call"
 
     def handle(self, message: dict[str, Any], emit: Emit) -> None:
+        refuse_tokens(json.dumps(message))
         method, id = message.get("method"), message.get("id")
         if method is None:
             if id in self.answers:
@@ -355,6 +365,7 @@ def serve_http(era: str, place: str) -> None:
 
         def do_POST(self) -> None:
             control["requests"] += 1
+            refuse_tokens(f"{self.path} {self.headers.as_string()}")
             message = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             is_modern = VERSION in ((message.get("params") or {}).get("_meta") or {})
             id = self.headers.get("Mcp-Session-Id", "")
