@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.clients.raw_client import eventually
 from tests.escape.test_planning import Planner, folder, planner
 
 PROBE = (
@@ -28,15 +29,20 @@ until = time.monotonic() + 20
 supervisor = os.getppid()
 zygote = int(open(f"/proc/{supervisor}/stat").read().rpartition(")")[2].split()[1])
 waiting = lambda: set(map(int, open(f"/proc/{zygote}/task/{zygote}/children").read().split())) - {supervisor}
-while not (before := waiting()):
-    assert time.monotonic() < until, f"{zygote} keeps none waiting beside {supervisor}"
-for each in before:
-    os.kill(each, 9)
-while not (new := waiting() - before):
-    assert time.monotonic() < until, f"{zygote} forks none in place of {before} beside {supervisor}: {waiting()}"
-resource.prlimit(new.pop(), resource.RLIMIT_NOFILE, (30, 30))
+try:
+    while not (before := waiting()):
+        assert time.monotonic() < until, f"{zygote} keeps none waiting beside {supervisor}"
+    for each in before:
+        os.kill(each, 9)
+    while not (new := waiting() - before):
+        assert time.monotonic() < until, f"{zygote} forks none in place of {before} beside {supervisor}: {waiting()}"
+except FileNotFoundError:
+    print("another zygote", end="")
+else:
+    resource.prlimit(new.pop(), resource.RLIMIT_NOFILE, (30, 30))
 END
 """
+REPLACED = "another zygote"
 OWN = {  # what a command may do to itself and its children
     "its shell": "prlimit --pid $$ --nofile=64:64 && ulimit -n",
     "a child": "sleep 9 & prlimit --pid $! --nofile=64:64 && awk '/open files/ {print $4}' /proc/$!/limits; kill $!",
@@ -66,8 +72,16 @@ def test_the_next_command_has_the_limits_that_the_one_before_had(person: Planner
 def test_a_supervisor_that_was_changed_as_it_was_forked_starts_no_command(person: Planner) -> None:
     before = person.bash(PROBE)
     for _ in range(3):
-        assert person.bash(LOWER_NEW) == "(no output)"
+        assert eventually(lambda: has_lowered(person))
         assert person.bash(PROBE) == before
+
+
+def has_lowered(person: Planner) -> bool:
+    """Lower the limits of a supervisor as it is forked. Return whether that came about: the one that was killed for it
+    may just have got the command by which the server measures a workspace, and then another zygote starts that."""
+    said = person.bash(LOWER_NEW)
+    assert said in ("(no output)", REPLACED), said
+    return said != REPLACED
 
 
 def test_commands_that_take_long_have_the_limits_that_those_before_a_change_had(person: Planner) -> None:
