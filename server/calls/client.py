@@ -11,31 +11,32 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
+from toolgate.server.calls.client_questions import (
+    CAPABILITY,
+    ELICIT,
+    LINKS,
+    SHAPES,
+    UNREACHABLE,
+    can_open_links,
+    can_show_forms,
+    check_shape,
+    is_link,
+)
 from toolgate.server.calls.pending_questions import PendingQuestion, PendingQuestions
 from toolgate.server.protocol.errors import InvalidParams
 from toolgate.server.protocol.message_ids import is_id
 from toolgate.server.protocol.messages import Notification, replace_surrogates
 from toolgate.server.protocol.request_meta import TASKS, client_name
-from toolgate.server.protocol.session import LEVELS, Call, ClientRefusedError
+from toolgate.server.protocol.session import LEVELS, Call, ClientRefusedError, create_key
 from toolgate.server.state.keys.sealed_state import Sealer
 from toolgate.tools.api.content import Continuation
 from toolgate.tools.api.context.context import Caller
 from toolgate.tools.api.errors import CannotAskError, StillWaitingError, TasksUnsupportedError, UnansweredError
 
-ELICIT = "elicitation/create"
+COMPLETE = "notifications/elicitation/complete"
 MAX_CLIENT = 255  # characters of a client's id, which may be a URL, or of its own name
 INSTANT = 0.25  # seconds: no person reads a form faster; a program without a person answers within tens of milliseconds
 PAGE_FEATURES = frozenset(("multi_select", "option_descriptions"))  # of forms on the server's page
-UNREACHABLE = "this client takes no text/event-stream for this call and has no stream open"
-CAPABILITY = {"elicitation/create": "elicitation", "sampling/createMessage": "sampling", "roots/list": "roots"}
-SHAPES: dict[str, Callable[[dict[str, Any]], bool]] = {  # what a valid answer looks like
-    "elicitation/create": lambda answer: (
-        answer.get("action") in ("accept", "decline", "cancel")
-        and isinstance(answer.get("content", {}), (dict, type(None)))
-    ),
-    "sampling/createMessage": lambda answer: "role" in answer and "content" in answer,
-    "roots/list": lambda answer: isinstance(answer.get("roots"), list),
-}
 
 
 class InputRequired(BaseException):
@@ -44,14 +45,6 @@ class InputRequired(BaseException):
     def __init__(self, requests: dict[str, dict[str, Any]]) -> None:
         super().__init__()
         self.requests = requests
-
-
-def can_show_forms(call: Call) -> bool:
-    """Return whether the client can show a form to a person."""
-    declared = call.session.capabilities.get("elicitation")
-    # {} means forms; a client that declares modes must name them (client/elicitation, "Capabilities")
-    has_forms = isinstance(declared, dict) and ("form" in declared or "url" not in declared)
-    return has_forms and call.revision.elicitation and call.can_ask
 
 
 def refuse_task(required: bool) -> bool:
@@ -90,6 +83,8 @@ class NoClient:
 
     def when_changed(self, tell: Callable[[], None]) -> None: ...
 
+    def complete_link(self, key: str) -> None: ...
+
     def at_once(self, key: str) -> bool:
         return False
 
@@ -111,6 +106,7 @@ class CallClient:
     _used_questions: tuple[PendingQuestion, ...] = ()  # answered on the page, and used by this call
     _left_questions: tuple[PendingQuestion, ...] = ()  # still waiting on the page
     _instant_keys: frozenset[str] = frozenset()  # keys of questions answered faster than a person can
+    _links: Mapping[str, str] = {}  # keys of questions that have a person open a link → their ids
 
     def __init__(self, call: Call, seal: Sealer, questions: PendingQuestions, hold: float, streaming: bool) -> None:
         self._call = call
@@ -141,6 +137,8 @@ class CallClient:
     def can(self, capability: str) -> bool:
         if capability == "elicitation":
             return can_show_forms(self._call) or self._questions.url is not None
+        if capability == LINKS:
+            return can_open_links(self._call)
         return capability in self._call.session.capabilities and self._call.can_ask
 
     def knows(self, feature: str) -> bool:
@@ -237,7 +235,7 @@ class CallClient:
             self._left_questions += tuple(asked)
             raise
         self._used_questions += tuple(asked)
-        return {key: _check_shape(ELICIT, answer) for key, answer in zip(requests, answers, strict=True)}
+        return {key: check_shape(ELICIT, answer) for key, answer in zip(requests, answers, strict=True)}
 
     async def _fetch_questions(self) -> None:
         """Bring what earlier tries of this call have asked here, the first time."""
@@ -298,14 +296,20 @@ class CallClient:
 
     def _check(self, requests: Mapping[str, dict[str, Any]]) -> None:
         """Raise CannotAskError for a capability that the client did not declare."""
-        lacking = {CAPABILITY[request["method"]] for request in requests.values() if not self._can_answer(request)}
+        lacking: dict[str, Any] = {
+            CAPABILITY[request["method"]]: {"url": {}} if is_link(request) else {}
+            for request in requests.values()
+            if not self._can_answer(request)
+        }
         if lacking:
             why = f"this client did not declare {', '.join(sorted(lacking))}" if self._call.can_ask else UNREACHABLE
-            raise CannotAskError(f"{why}, so it can't be asked", {name: {} for name in lacking})
+            raise CannotAskError(f"{why}, so it can't be asked", lacking)
 
     def _can_answer(self, request: dict[str, Any]) -> bool:
         method = request["method"]
-        return can_show_forms(self._call) if method == ELICIT else self.can(CAPABILITY[method])
+        if method != ELICIT:
+            return self.can(CAPABILITY[method])
+        return can_open_links(self._call) if is_link(request) else can_show_forms(self._call)
 
     async def once(self, key: str, function: Callable[[], Awaitable[Any]]) -> Any:
         if key not in self._once_results and self._questions.url is not None:
@@ -327,7 +331,8 @@ class CallClient:
             "hasty": sorted(self._instant_keys),
         }
         state = self._seal.seal(carried, self._call.session.owner, self._identity())
-        return {"resultType": "input_required", "inputRequests": questions.requests, "requestState": state}
+        asked = {"inputRequests": questions.requests} if questions.requests else {}  # else only to come back
+        return {"resultType": "input_required", **asked, "requestState": state}
 
     def _recall(self) -> None:
         params, asked = self._call.params, 0.0
@@ -361,15 +366,23 @@ class CallClient:
 
     async def _request(self, key: str, request: dict[str, Any], timeout: float) -> Any:
         method, sent = request["method"], time.monotonic()
+        params = request.get("params") or {}
+        if is_link(request):
+            params = {**params, "elicitationId": params.get("elicitationId") or create_key(18)}
+            self._links = {**self._links, key: params["elicitationId"]}
         try:
-            answer = await self._call.session.request(method, request.get("params") or {}, self._call.channel, timeout)
+            answer = await self._call.session.request(method, params, self._call.channel, timeout)
         except TimeoutError:
             raise UnansweredError(f"no answer within {timeout:g} s", {CAPABILITY[method]: {}}) from None
         except ClientRefusedError as refused:
             raise UnansweredError(f"the client could not answer: {refused}", {CAPABILITY[method]: {}}) from None
         if time.monotonic() - sent < INSTANT:
             self._instant_keys |= {key}
-        return _check_shape(method, answer)
+        return check_shape(method, answer)
+
+    def complete_link(self, key: str) -> None:
+        if key in self._links and self._call.revision.elicitation_ids:
+            self._call.channel.send(Notification(COMPLETE, {"elicitationId": self._links[key]}))
 
     def at_once(self, key: str) -> bool:
         return key in self._instant_keys
@@ -378,10 +391,3 @@ class CallClient:
         """Return what makes a retry the same request: method, name and arguments."""
         params = self._call.params
         return [self._call.method, params.get("name"), params.get("uri"), params.get("arguments")]
-
-
-def _check_shape(method: str, answer: Any) -> Any:
-    """Return the answer if it has a valid shape. Raises UnansweredError."""
-    if not isinstance(answer, dict) or not SHAPES[method](answer):
-        raise UnansweredError("the client's answer has no shape known here", {CAPABILITY[method]: {}})
-    return answer

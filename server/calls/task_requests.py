@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from toolgate.server.calls.client import SHAPES
+from toolgate.server.calls.client_questions import SHAPES
 from toolgate.server.calls.tasks import CallTask, CallTasks
 from toolgate.server.protocol.errors import InvalidParams
 

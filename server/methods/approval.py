@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from toolgate.server.base.text import escape_invisible
-from toolgate.server.calls.client import ELICIT, SHAPES, UNREACHABLE, InputRequired, can_show_forms
+from toolgate.server.calls.client import InputRequired
+from toolgate.server.calls.client_questions import ELICIT, SHAPES, UNREACHABLE, can_show_forms
 from toolgate.server.calls.pending_questions import to_stable_json
 from toolgate.server.methods.server import Server
 from toolgate.server.policy.rules import Rule

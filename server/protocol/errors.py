@@ -9,7 +9,8 @@
     ├── ResourceNotFound             -32002  up to 2025-11-25; -32602 since
     ├── HeaderMismatch               -32020  2026-07-28: HTTP headers and body disagree
     ├── MissingClientCapability      -32021  2026-07-28: `data.requiredCapabilities`
-    └── UnsupportedProtocolVersion   -32022  2026-07-28: `data.supported`, `data.requested`
+    ├── UnsupportedProtocolVersion   -32022  2026-07-28: `data.supported`, `data.requested`
+    └── UrlElicitationRequired       -32042  2025-11-25 alone: `data.elicitations`
 
 Source: JSON-RPC 2.0 section 5.1; MCP 2026-07-28 basic, "Error Codes".
 """
@@ -64,6 +65,10 @@ class MissingClientCapability(RpcError):
 
 class UnsupportedProtocolVersion(RpcError):
     code = -32022
+
+
+class UrlElicitationRequired(RpcError):
+    code = -32042
 
 
 class UsageError(Exception):

@@ -22,6 +22,8 @@ class Revision(msgspec.Struct, frozen=True, kw_only=True):
     elicitation: bool = True
     multi_select: bool = True  # multi-select enums in elicitation
     option_descriptions: bool = False  # in enums of elicitation: no revision has them, the server's page shows them
+    url_elicitation: bool = False  # elicitation by a link
+    elicitation_ids: bool = False  # … which has an id, and the client is told when it is done
     resumable: bool = False  # streams begin with an event id; the server may close them, and the client polls
     completions: bool = True  # declared as a capability
     part_meta: bool = True  # `_meta` on tools, prompts and resources
@@ -62,11 +64,12 @@ REVISIONS = {
             multi_select=False,
         ),
         Revision(name="2025-06-18", multi_select=False),
-        Revision(name="2025-11-25", resumable=True, icons=True),
+        Revision(name="2025-11-25", url_elicitation=True, elicitation_ids=True, resumable=True, icons=True),
         Revision(
             name="2026-07-28",
             stateless=True,
             any_structured=True,
+            url_elicitation=True,
             icons=True,
             extensions=True,
             result_types=True,

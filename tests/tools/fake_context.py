@@ -50,6 +50,8 @@ class Person:
 
     def close_stream(self) -> None: ...
 
+    def complete_link(self, key: str) -> None: ...
+
     def at_once(self, key: str) -> bool:
         return self.hasty
 

@@ -146,13 +146,18 @@ class MountsFeature:
                 served.mount.end_sign_in(principal)
 
     def _open_sign_ins(self, host: AppHost) -> "SignInService":
-        from toolgate.server.features.mounts.sign_in.service import SignInService  # start-up: few mounts need them
+        from toolgate.server.auth.principal_names import PrincipalNames  # start-up: few mounts need them
+        from toolgate.server.features.mounts.sign_in.service import SignInService
         from toolgate.server.features.mounts.sign_in.store import ConnectionStore
 
         if self._sign_ins is None:
             store, keys = host.store(), host.keys()
             self._sign_ins = SignInService(
-                ConnectionStore(store, keys), SecretStore(store, keys), host.config.name, self._note_sign_in
+                ConnectionStore(store, keys),
+                SecretStore(store, keys),
+                host.config.name,
+                self._note_sign_in,
+                PrincipalNames(store).find_label,
             )
         return self._sign_ins
 
@@ -288,7 +293,8 @@ class MountsFeature:
             create_resolver(host, config),
         )
         per = config.per or ("session" if config.url and host.config.is_remote else "person")
-        forwarder = RequestForwarder(mount, per, host.bus() if host.is_shared else None)
+        sign_in = self._open_sign_ins(host).create_elicitation(config) if config.auth else None
+        forwarder = RequestForwarder(mount, per, host.bus() if host.is_shared else None, sign_in)
         return ServedMount(mount, forwarder, PartMaker(config, forwarder), per)
 
 

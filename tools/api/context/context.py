@@ -71,6 +71,7 @@ class CallPeer(Protocol):
     def log(self, level: str, data: Any, logger: str | None) -> None: ...
     def close_stream(self) -> None: ...
     def when_changed(self, tell: Callable[[], None]) -> None: ...  # called when `is_held` or `wants_progress` changes
+    def complete_link(self, key: str) -> None: ...  # what the question `key` had the person open is done
     def at_once(self, key: str) -> bool: ...  # whether the answer to `key` came faster than a person reads
     async def as_task(self, required: bool) -> bool: ...
     async def follow_as_task(self, continuation: Continuation) -> bool: ...
@@ -166,7 +167,8 @@ class Context:
         return self._peer.wants_progress
 
     def can(self, capability: str) -> bool:
-        """Return whether the client can be asked for "elicitation", "sampling" or "roots"."""
+        """Return whether the client can be asked for "elicitation", "sampling" or "roots", or opens links
+        ("elicitation.url")."""
         return self._peer.can(capability)
 
     def knows(self, feature: str) -> bool:
@@ -251,6 +253,10 @@ class Context:
         """Ask several questions at once: `{key: {"method": …, "params": …}}` → `{key: result}`."""
         answers = await self._peer.ask(requests, timeout)
         return {key: _check_answer(requests[key], answer) for key, answer in answers.items()}
+
+    def complete_link(self, key: str) -> None:
+        """Tell the client that what its person was to do behind a link is done: `key` is that of the question."""
+        self._peer.complete_link(key)
 
     def answered_at_once(self, key: str) -> bool:
         """Return whether the answer to `key` is known to have come faster than a person can read."""

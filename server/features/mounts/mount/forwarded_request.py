@@ -39,6 +39,11 @@ class ForwardedRequest:
         self.asked = 0  # questions so far
         self.ending: asyncio.TimerHandle | None = None
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether the call runs, whatever becomes of this request."""
+        return self.asked > 0
+
     def cancel(self, reason: str) -> None:
         self.session.peer.cancel(self.flight, reason)
 
@@ -47,6 +52,7 @@ class ForwardedTask(ForwardedRequest):
     """One call that runs as a task; the request is the one for its result."""
 
     timeout = TASK_TIMEOUT
+    has_begun = True
 
     def __init__(self, session: UpstreamSession, flight: Flight, principal: str, id: str) -> None:
         super().__init__(session, flight, principal)
@@ -55,6 +61,18 @@ class ForwardedTask(ForwardedRequest):
     def cancel(self, reason: str) -> None:
         super().cancel(reason)
         self.session.run_soon(_cancel_task(self.session, self._id))
+
+
+async def recall(context: Context, key: str) -> Any:
+    """Return what `context.once` has stored under the key in an earlier try of the call, or None."""
+
+    async def find_nothing() -> None:
+        raise LookupError
+
+    try:
+        return await context.once(key, find_nothing)
+    except LookupError:
+        return None
 
 
 def name_question(number: int) -> str:

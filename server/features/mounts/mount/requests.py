@@ -7,8 +7,9 @@ own request in the same way, and is asked again with the answers.
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 from msgspec.structs import replace
@@ -21,6 +22,7 @@ from toolgate.server.features.mounts.mount.forwarded_request import (
     ForwardedRequest,
     Result,
     name_question,
+    recall,
     start_request,
     start_task,
 )
@@ -43,19 +45,34 @@ from toolgate.server.protocol.request_meta import SERVER
 from toolgate.tools.api.context.context import Context
 from toolgate.tools.api.errors import CannotAskError
 
+SIGN_IN = "SIGN_IN_REQUIRED"
+CALL = "mounted-call"  # under which the name of a call that waits for its client is kept
+ASKING = frozenset(("tools/call", "prompts/get", "resources/read"))  # the methods that may ask the client
 MAX_ROUNDS = 32  # of questions in one call of the stateless era
 NEVER_RAN = frozenset(("SESSION_EXPIRED", "CONNECT_FAILED"))
+NOT_TAKEN = NEVER_RAN | {SIGN_IN}  # what became of one message, and of a call that is one message
 BROKEN = frozenset(("CONNECTION_LOST", "STDIO_EXITED", "STDIO_CLOSED", "TOO_LARGE", "BAD_MESSAGE"))
+
+
+class SignInWait(Protocol):
+    """Has people sign in at the mounted server while their calls wait."""
+
+    async def wait(self, refusal: MountError, context: Context) -> None:
+        """Return once the person of a call that was refused has signed in. Raises the refusal where that does not
+        happen, and what asking the client raises."""
+        ...
 
 
 class RequestForwarder:
     """Carries requests to one mount. `per` says who shares a conversation. `bus`: that of several servers on the same
-    state; a client may come back to any of them."""
+    state; a client may come back to any of them. `sign_in`: for a mount at
+    which each person signs in."""
 
-    def __init__(self, mount: Mount, per: str, bus: Bus | None = None) -> None:
+    def __init__(self, mount: Mount, per: str, bus: Bus | None = None, sign_in: SignInWait | None = None) -> None:
         self._mount = mount
         self.mount_name = mount.name
         self._per = per
+        self._sign_in = sign_in
         self._limits = MountCallLimits(mount.config.limits)
         self.parked = ParkedRequests("" if bus is None else bus.replica.name)
         self._elsewhere = None if bus is None else ElsewhereParked(bus, mount.name)
@@ -76,40 +93,47 @@ class RequestForwarder:
         meta = strip_meta(caller.meta)
         asked = {**params, "_meta": meta} if meta else params
         sent = ForwardedParams(method, asked, headers, caller.log_level, as_task)
-        key = self._find_key(context)
-        id, is_new = await self._name_call(context)
+        began = time.monotonic()
         try:
-            with self._limits.count(context.principal, is_new=is_new):
-                result = None if is_new else await self._take_up(id, context)
-                if result is None:  # an empty one is a result, too
-                    result = await self._carry(key, id, is_new, sent, context, is_repeatable)
-                return _finish(result, context)
-        except UpstreamRefusedError as error:
-            raise _create_rpc_error(error.refusal) from None
+            return await self._forward(sent, context, is_repeatable)
+        except MountError as error:
+            if self._sign_in is None or error.code != SIGN_IN or method not in ASKING:
+                raise
+            refusal = error
+        await self._sign_in.wait(refusal, context.after(time.monotonic() - began))
+        return await self._forward(sent, context, is_repeatable, is_again=True)
 
     def watch(self, uri: str, context: Context) -> AsyncIterator[object]:
         """Yield at each change of a resource."""
         return self._mount.watches.watch(self._find_key(context), uri)
 
+    async def _forward(
+        self, sent: ForwardedParams, context: Context, is_repeatable: bool, *, is_again: bool = False
+    ) -> Result:
+        """Return the result of a call that waits, or of one that begins."""
+        id = await recall(context, CALL) if context.knows("stateless") else None
+        try:
+            with self._limits.count(context.principal, is_new=id is None and not is_again):
+                result = None if id is None else await self._take_up(id, context)
+                if result is None:  # an empty one is a result, too
+                    result = await self._carry(self._find_key(context), id is None, sent, context, is_repeatable)
+                return _finish(result, context)
+        except UpstreamRefusedError as error:
+            raise _create_rpc_error(error.refusal) from None
+
     async def _take_up(self, id: str, context: Context) -> Result | None:
         """Return the result of a call that has waited for its client, here or at another server; None: none waits."""
         parked = self.parked.take(id, context.principal)
-        if parked is None:
-            return None if self._elsewhere is None else await self._elsewhere.carry_on(id, context)
-        with parked.turn:
-            try:
-                return await self._follow_or_park(parked, context, id)
-            except MountError as error:
-                raise (_create_doubt(error) if error.code in BROKEN else error) from None
+        try:
+            if parked is None:
+                return None if self._elsewhere is None else await self._elsewhere.carry_on(id, context)
+            with parked.turn:
+                return await self._follow_or_park(parked, context)
+        except MountError as error:
+            raise _create_doubt(error) if error.code in BROKEN | NOT_TAKEN else error from None
 
     async def _carry(
-        self,
-        key: SessionKey,
-        id: str,
-        is_new: bool,
-        sent: ForwardedParams,
-        context: Context,
-        is_repeatable: bool,
+        self, key: SessionKey, is_new: bool, sent: ForwardedParams, context: Context, is_repeatable: bool
     ) -> Result:
         async def send(session: UpstreamSession) -> Result:
             if session.info.is_modern:
@@ -119,24 +143,10 @@ class RequestForwarder:
             start = start_task if sent.is_task else start_request
             request = await start(session, sent, context)
             request.turn = turn
-            return await self._follow_or_park(request, context, id)
+            return await self._follow_or_park(request, context)
 
         with await self._mount.take_turn(key) as turn:
             return await self._repeat(key, send, is_repeatable)
-
-    async def _name_call(self, context: Context) -> tuple[str, bool]:
-        """Return a name that the client's later tries of this call have, too, and whether this is the first."""
-        is_new = not context.knows("stateless")
-        if is_new:
-            return "", True
-
-        async def create() -> str:
-            nonlocal is_new
-            is_new = True
-            return self.parked.create_id()
-
-        name = await context.once("mounted-call", create)
-        return name, is_new
 
     def _find_key(self, context: Context) -> SessionKey:
         """Return the key of the conversation for a caller."""
@@ -190,13 +200,17 @@ class RequestForwarder:
                 given["requestState"] = _read(result, "requestState")
         raise MountError("BAD_MESSAGE", f"it asked more than {MAX_ROUNDS} times in one call")
 
-    async def _follow_or_park(self, request: ForwardedRequest, context: Context, id: str) -> Result:
+    async def _follow_or_park(self, request: ForwardedRequest, context: Context) -> Result:
         """Return the result. If the client has to be asked by the end of its request, keep ours until it is back."""
         try:
             return await self._follow_or_cancel(request, context)
         except InputRequired:
-            self.parked.park(id, request)
+            self.parked.park(await context.once(CALL, self._name_call), request)
             raise
+
+    async def _name_call(self) -> str:
+        """Return a name that the client's later tries of a call have, too."""
+        return self.parked.create_id()
 
     async def _follow_or_cancel(self, request: ForwardedRequest, context: Context) -> Result:
         seconds = request.timeout or self._mount.config.timeout
@@ -245,6 +259,8 @@ async def _follow(request: ForwardedRequest, context: Context, seconds: float) -
                 await _pass_on(event, context)
                 limit.reschedule(loop.time() + seconds)
                 event = await request.flight.events.get()
+        if isinstance(event, UpstreamFault) and request.has_begun:
+            raise _create_interruption(event.create_error())
         if isinstance(event, (UpstreamFault, UpstreamRefusal)):
             raise event.create_error()
         if isinstance(event, dict):
@@ -295,7 +311,7 @@ def _create_doubt(error: MountError) -> MountError:
 
 def _create_interruption(error: MountError) -> MountError:
     """Return the error for a call that has begun: whatever happened to this message, it may have run."""
-    return MountError("CONNECTION_LOST", error.sentence) if error.code in NEVER_RAN else error
+    return MountError("CONNECTION_LOST", error.sentence) if error.code in NOT_TAKEN else error
 
 
 def _read(result: Mapping[str, Any], name: str) -> Any:

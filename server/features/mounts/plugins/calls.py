@@ -15,7 +15,8 @@ import msgspec
 
 from toolgate.server.base.rpc import errors, frames
 from toolgate.server.base.rpc.frames import create_decoder
-from toolgate.server.calls.client import CAPABILITY, InputRequired
+from toolgate.server.calls.client import InputRequired
+from toolgate.server.calls.client_questions import CAPABILITY
 from toolgate.server.features.mounts.plugins import api, data
 from toolgate.server.features.mounts.plugins.data import ContextAnswer, ContextData
 from toolgate.server.features.mounts.upstream.errors import UpstreamFault, UpstreamRefusal

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from urllib.parse import quote
 
@@ -17,6 +17,8 @@ from toolgate.server.features.mounts.kept_secrets import filling
 from toolgate.server.features.mounts.kept_secrets.secret_store import TEAM, SecretStore
 from toolgate.server.features.mounts.pins.gate import digest_server
 from toolgate.server.features.mounts.sign_in import requests
+from toolgate.server.features.mounts.sign_in.arrivals import ConnectionArrivals
+from toolgate.server.features.mounts.sign_in.elicitation import SignInElicitation
 from toolgate.server.features.mounts.sign_in.flow import MountSignIn
 from toolgate.server.features.mounts.sign_in.store import ConnectionStore, MountConnection, SignInFault
 from toolgate.server.features.mounts.sign_in.tokens import MountTokens
@@ -30,13 +32,19 @@ log = logging.getLogger("toolgate.mounts")
 
 class SignInService:
     """The sign-ins of one server. `name`: what it calls itself to others. `on_change(principal, mount)` is called when
-    a connection is another one, or none."""
+    a connection is another one, or none; `find_label(principal)` returns a person's name."""
 
     def __init__(
-        self, store: ConnectionStore, secrets: SecretStore, name: str, on_change: Callable[[str, str], None]
+        self,
+        store: ConnectionStore,
+        secrets: SecretStore,
+        name: str,
+        on_change: Callable[[str, str], None],
+        find_label: Callable[[str], Awaitable[str]],
     ) -> None:
         self.store = store
         self._on_change = on_change
+        self._find_label = find_label
         self.public_url = ""  # of the pages, once they are served
         self._secrets = secrets
         self._name = name
@@ -52,6 +60,16 @@ class SignInService:
         self._configs[config.name] = config
         self._tokens[config.name] = found
         return found
+
+    def create_elicitation(self, config: MountConfig) -> SignInElicitation:
+        """Return what has the people of a mount sign in while their calls wait."""
+
+        def note_change(principal: str) -> None:
+            self.note_change(principal, config.name)
+
+        arrivals = ConnectionArrivals(self.store, config.name, digest_server(config), self.watch, note_change)
+        find_link = partial(self._find_link, config.name)
+        return SignInElicitation(config, arrivals, find_link, self._find_label, self.store.now)
 
     def close_tokens(self, config: MountConfig) -> None:
         """Forget a mount that is served no more."""

@@ -56,6 +56,8 @@ class RemotePeer:
         LEVELS.index(level)
         self._tell(LOG, api.LogNotice(level, data, logger))
 
+    def complete_link(self, key: str) -> None: ...  # the server's own questions have links
+
     def at_once(self, key: str) -> bool:
         return False  # the server's own questions use it
 

@@ -1,0 +1,280 @@
+"""Have the person whose call needs a connection make one, while the call waits.
+
+A client of 2025-11-25 that opens links is sent an elicitation with the link while the call waits. One that no request
+reaches during the call gets the error of that revision (-32042), which has the same. A client of 2026-07-28 is asked by
+the end of its request; a later try that has waited as long as it may ends with its state alone, and the next one goes
+on waiting. Any other client gets the text with the link.
+
+Of all calls of one session, one asks; the others wait with it. A person who declines has declined for all of them.
+
+Source: MCP 2025-11-25 and 2026-07-28 client/elicitation, "URL Mode Elicitation Requests".
+"""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+from urllib.parse import urlsplit
+
+from toolgate.server.base.principal import LOCAL_NAME
+from toolgate.server.calls.client import InputRequired
+from toolgate.server.calls.client_questions import ELICIT, LINKS
+from toolgate.server.features.mounts.config.mount_config import MountConfig
+from toolgate.server.features.mounts.mount.forwarded_request import recall
+from toolgate.server.features.mounts.sign_in.arrivals import ConnectionArrivals
+from toolgate.server.features.mounts.upstream.errors import MountError
+from toolgate.server.policy.sign_in_methods import PASSWORD
+from toolgate.server.protocol.errors import UrlElicitationRequired
+from toolgate.server.protocol.request_meta import client_name
+from toolgate.server.protocol.session import create_key
+from toolgate.server.state.store import StateError
+from toolgate.tools.api.context.context import Context
+from toolgate.tools.api.errors import CannotAskError
+
+KEY = "mounted-sign-in"  # names the question
+BEGAN, ASKED = "mounted-sign-in-began", "mounted-sign-in-asked"  # what later tries of the call know
+LIFETIME = 600.0  # seconds for a call that no hold ends
+TRIES = 6  # that wait, of one call in the stateless era: official clients give up after ten
+RESERVE = 0.25  # of the hold: what is left for the call itself, where a later try has all of it
+BACK_WITHIN = 45.0  # seconds for a client that was asked to come back, if its call has no hold; others ask then
+SOON = 0.01  # seconds at least for an answer
+RETURN = 5.0  # seconds for a client whose request ended with its state alone
+MAX_QUESTIONS = 1_000  # a client may give itself any name
+MAX_CLIENT = 100  # characters of it
+ACCEPT, UNANSWERED = "accept", "unanswered"
+OUTCOMES = {
+    "decline": "the person was asked, and declined",
+    "cancel": "the person was asked, and closed the question",
+    UNANSWERED: "the client was asked to show the link, and did not",
+}
+
+
+class SignInQuestion:
+    """What one session is asked. `answer`: its action, or "" if the call that asked is gone; `is_asking`: that call
+    waits for it; `waiting`: how many calls wait; `until`: when a client is back at the latest, by the loop's clock."""
+
+    def __init__(self) -> None:
+        self.answer: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self.is_asking = False
+        self.waiting = 0
+        self.until = 0.0
+
+    @property
+    def is_open(self) -> bool:
+        """Whether another call need not ask."""
+        if self.answer.done():
+            return self.answer.result() == ACCEPT and (self.waiting > 0 or self.seconds_left > 0)
+        return self.is_asking or self.seconds_left > 0
+
+    @property
+    def seconds_left(self) -> float:
+        return self.until - asyncio.get_running_loop().time()
+
+    def keep(self, seconds: float) -> None:
+        """Wait so long for a client to come back."""
+        self.until = asyncio.get_running_loop().time() + seconds
+
+    def settle(self, action: str) -> None:
+        if not self.answer.done():
+            self.answer.set_result(action)
+
+
+class WaitingCall:
+    """One call that waits. `until`: when it ends without a connection, by the clock of the state."""
+
+    def __init__(self, context: Context, refusal: MountError, until: float, now: Callable[[], float]) -> None:
+        self.context = context
+        self.refusal = refusal
+        self._until = until
+        self._now = now
+        self._began = time.monotonic()
+
+    @property
+    def seconds_left(self) -> float:
+        """The seconds that this try may wait."""
+        left = self._until - self._now()
+        hold = self.context.hold
+        return max(0.0, left if hold is None else min(left, self._began + hold - time.monotonic()))
+
+    @property
+    def comes_back(self) -> bool:
+        """Whether the client calls again if the request ends with its state alone."""
+        return self.context.knows("stateless") and self.context.hold is not None
+
+    def refuse(self, action: str) -> MountError:
+        """Return the error of a call whose person did not agree."""
+        return MountError(self.refusal.code, f"{self.refusal.sentence} ({OUTCOMES[action]})")
+
+    def put_off(self) -> BaseException:
+        """Return what ends this try, which has waited as long as it may."""
+        return InputRequired({}) if self.comes_back and self._now() < self._until else self.refusal
+
+
+class SignInElicitation:
+    """Has the people of one mount sign in there. `find_link()` returns where a person connects, `find_label(principal)`
+    their name here; `now()` is the time of the state."""
+
+    def __init__(
+        self,
+        config: MountConfig,
+        arrivals: ConnectionArrivals,
+        find_link: Callable[[], str],
+        find_label: Callable[[str], Awaitable[str]],
+        now: Callable[[], float],
+    ) -> None:
+        self._config = config
+        self._arrivals = arrivals
+        self._find_link = find_link
+        self._find_label = find_label
+        self._now = now
+        self._questions: dict[tuple[str, str], SignInQuestion] = {}  # by principal, and session or client
+
+    async def wait(self, refusal: MountError, context: Context) -> None:
+        """Return once the person can be served. Raises the refusal, UrlElicitationRequired and InputRequired."""
+        with self._arrivals.follow(context.principal) as arrival:
+            need = await self._arrivals.find_need(context.principal)
+            if need is None:
+                return
+            link = self._find_link()
+            if not link:
+                raise refusal
+            request = {"mode": "url", "url": link, "message": await self._describe(need, context.principal)}
+            if not context.can(LINKS):
+                raise _create_refusal(refusal, request, context)
+            call = WaitingCall(context, refusal, await self._find_end(context), self._now)
+            await self._wait(call, request, arrival)
+        if call.comes_back and call.seconds_left < RESERVE * (context.hold or 0.0):
+            raise InputRequired({})
+
+    async def _find_end(self, context: Context) -> float:
+        """Return when the call ends without a connection, whatever its tries."""
+
+        async def now() -> float:
+            return self._now()
+
+        hold = context.hold
+        began: float = await context.once(BEGAN, now)
+        return began + (LIFETIME if hold is None else min(LIFETIME, TRIES * hold))
+
+    async def _wait(self, call: WaitingCall, request: dict[str, Any], arrival: "asyncio.Future[None]") -> None:
+        """Wait for the connection, and first for an answer: this call asks if no other does."""
+        key = call.context.principal, _name_asker(call.context)
+        has_asked = bool(await recall(call.context, ASKED))
+        while True:
+            question = self._questions.get(key)
+            asks = has_asked or question is None or not question.is_open
+            if question is None or not question.is_open:
+                question = self._add_question(key)
+            question.is_asking = question.is_asking or asks
+            question.waiting += 1
+            try:
+                action = await (_ask(call, question, request, arrival) if asks else _follow(call, question, arrival))
+                if action == ACCEPT:
+                    await _wait_for_arrival(call, question, arrival)
+            finally:
+                question.waiting -= 1
+                if not question.is_open and self._questions.get(key) is question:
+                    del self._questions[key]
+            if action:
+                break
+        if action != ACCEPT:
+            raise call.refuse(action)
+        if asks:
+            call.context.complete_link(KEY)
+
+    def _add_question(self, key: tuple[str, str]) -> SignInQuestion:
+        if len(self._questions) >= MAX_QUESTIONS:
+            self._questions = {name: each for name, each in self._questions.items() if each.is_open}
+        if len(self._questions) >= MAX_QUESTIONS:
+            del self._questions[next(iter(self._questions))]
+        question = self._questions[key] = SignInQuestion()
+        return question
+
+    async def _describe(self, need: str, principal: str) -> str:
+        """Return the words beside the link."""
+        label = ""
+        if principal != LOCAL_NAME:
+            with contextlib.suppress(StateError):
+                label = (await self._find_label(principal)).removeprefix(f"{PASSWORD.prefix}:")
+        host = urlsplit(self._config.url).netloc.rpartition("@")[2]
+        return (
+            f"{self._config.name} ({host}) {need}. Open the link{f' as {label}' if label else ''}, "
+            "and connect it there: the call goes on by itself."
+        )
+
+
+async def _ask(
+    call: WaitingCall, question: SignInQuestion, request: dict[str, Any], arrival: "asyncio.Future[None]"
+) -> str:
+    """Ask the client, and return the person's action. A connection that is made meanwhile is as good as an answer.
+    Raises InputRequired."""
+    await call.context.once(ASKED, _agree)
+    seconds = max(call.seconds_left, SOON)
+    asked = call.context.ask({KEY: {"method": ELICIT, "params": request}}, timeout=seconds)
+    asking = asyncio.get_running_loop().create_task(asked)
+    asking.add_done_callback(_retrieve)
+    try:
+        await _wait_any(asking, arrival)
+        action: str = ACCEPT if arrival.done() else asking.result()[KEY]["action"]
+    except InputRequired:
+        question.keep(call.context.hold or BACK_WITHIN)
+        raise
+    except CannotAskError:
+        action = UNANSWERED
+    except BaseException:
+        question.settle("")
+        raise
+    finally:
+        asking.cancel()
+        question.is_asking = False
+    question.settle(action)
+    return action
+
+
+async def _follow(call: WaitingCall, question: SignInQuestion, arrival: "asyncio.Future[None]") -> str:
+    """Return the action of the person whom another call asks, or "" if that is gone."""
+    while question.is_open and not question.answer.done() and not arrival.done():
+        left = call.seconds_left
+        if not left:
+            raise call.put_off()
+        seconds = left if question.is_asking else min(left, question.seconds_left)
+        await _wait_any(question.answer, arrival, seconds=seconds)
+    if arrival.done():
+        return ACCEPT
+    return question.answer.result() if question.answer.done() else ""
+
+
+async def _wait_for_arrival(call: WaitingCall, question: SignInQuestion, arrival: "asyncio.Future[None]") -> None:
+    """Wait for the connection of a person who agreed. Raises the refusal, or InputRequired."""
+    await _wait_any(arrival, seconds=call.seconds_left)
+    if not arrival.done():
+        question.keep(RETURN)
+        raise call.put_off()
+
+
+async def _wait_any(*futures: "asyncio.Future[Any]", seconds: float | None = None) -> None:
+    await asyncio.wait(futures, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+
+
+def _create_refusal(refusal: MountError, request: dict[str, Any], context: Context) -> Exception:
+    """Return the error for a client that is not asked during the call."""
+    declared = context.caller.capabilities.get("elicitation")
+    if context.knows("elicitation_ids") and isinstance(declared, dict) and "url" in declared:
+        return UrlElicitationRequired(refusal.text, {"elicitations": [{**request, "elicitationId": create_key(18)}]})
+    return refusal
+
+
+def _name_asker(context: Context) -> str:
+    """Return what those who wait for one question have in common: the session, or the client without one."""
+    return context.caller.session or client_name(context.caller.meta)[:MAX_CLIENT]
+
+
+async def _agree() -> bool:
+    return True
+
+
+def _retrieve(asking: "asyncio.Task[Any]") -> None:
+    """Mark the error as retrieved: the call may have gone on without the answer."""
+    if not asking.cancelled():
+        asking.exception()
