@@ -140,10 +140,10 @@ class MountsFeature:
         service.public_url = pages.public_url if host.has_sign_in_page else ""
         return SignInPages(service, pages, identify, host.config.name).routes()
 
-    def _note_sign_in(self, principal: str, mount: str) -> None:
+    def _note_sign_in(self, principal: str, mount: str, is_over: bool) -> None:
         for served in self._list_served():
             if served.mount.name == mount:
-                served.mount.end_sign_in(principal)
+                (served.mount.end_sign_in if is_over else served.mount.note_sign_in)(principal)
 
     def _open_sign_ins(self, host: AppHost) -> "SignInService":
         from toolgate.server.auth.principal_names import PrincipalNames  # start-up: few mounts need them

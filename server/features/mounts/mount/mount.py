@@ -239,10 +239,18 @@ class Mount:
         if self._secrets is not None:
             self._secrets.forget(principal)
 
-    def end_sign_in(self, principal: str) -> None:
-        """A person has signed in at the mounted server, or out: what was opened for them before is over, and what was
+    def note_sign_in(self, principal: str) -> None:
+        """A person has signed in at the mounted server: calls that begin now have a new conversation, and what was
         listed stays until there is something else."""
+        self._pool.outdate(principal)
+        self._note_signed(principal)
+
+    def end_sign_in(self, principal: str) -> None:
+        """A person has ended their connection to the mounted server: what was opened for them is over."""
         self._pool.end(lambda key: key.principal == principal)
+        self._note_signed(principal)
+
+    def _note_signed(self, principal: str) -> None:
         self.standing.forgive(principal)
         for profile in self._fresh:
             if profile.principal == principal:

@@ -10,13 +10,21 @@ from toolgate.server.features.mounts.sign_in.store import ConnectionStore
 from toolgate.server.state.store import StateError
 
 LOOK = 1.0  # seconds between two looks into the state: another server may make the connection
-NOTED_WITHIN = 0.5  # seconds in which this server notes a connection that it has made itself
+
+
+class SignInNeed(msgspec.Struct, frozen=True):
+    """Why a person can't be served, in `words` after the name of the mount. `made_at`: of the connection that is not
+    enough, or 0."""
+
+    words: str
+    made_at: float = 0.0
 
 
 class Arrival(msgspec.Struct, eq=False):
-    """The wait for one person's connection, for all calls that need it."""
+    """The wait for one person's connection, for all calls that need it. `stop()` ends the watch for changes here."""
 
-    task: "asyncio.Task[None]"
+    looking: "asyncio.Task[None]"
+    stop: Callable[[], None]
     waiting: int = 0
 
 
@@ -39,57 +47,49 @@ class ConnectionArrivals:
         self._note_change = note_change
         self._arrivals: dict[str, Arrival] = {}
 
-    async def find_need(self, principal: str) -> str | None:
-        """Return what a person has to do before they can be served, in words, or None if they can be."""
-        try:
-            held = await self._store.find(principal, self._mount)
-        except StateError:
-            return "wants you to sign in"
+    async def find_need(self, principal: str) -> SignInNeed | None:
+        """Return what a person has to do before they can be served, or None if they can be. Raises StateError."""
+        held = await self._store.find(principal, self._mount)
         if held is None or held.server != self._server:
-            return "wants you to sign in"
+            return SignInNeed("wants you to sign in")
         if held.ended or held.signed_in is None:
-            return f"wants you to sign in again: {held.ended}"
+            return SignInNeed(f"wants you to sign in again: {held.ended}", held.made_at)
         if held.signed_in.wanted:
-            return f"wants more rights for this: {held.signed_in.wanted}"
+            return SignInNeed(f"wants more rights for this: {held.signed_in.wanted}", held.made_at)
         return None
 
     @contextlib.contextmanager
     def follow(self, principal: str) -> Iterator["asyncio.Future[None]"]:
         """Yield what is done once the person can be served."""
         arrival = self._arrivals.get(principal)
-        if arrival is None or arrival.task.done():
-            task = asyncio.get_running_loop().create_task(self._wait(principal))
-            arrival = self._arrivals[principal] = Arrival(task)
+        if arrival is None or arrival.looking.done():
+            changed = asyncio.Event()
+            looking = asyncio.get_running_loop().create_task(self._look(principal, changed))
+            arrival = self._arrivals[principal] = Arrival(looking, self._watch(principal, changed.set))
         arrival.waiting += 1
         try:
-            yield arrival.task
+            yield arrival.looking
         finally:
             arrival.waiting -= 1
             if not arrival.waiting:
-                arrival.task.cancel()
+                arrival.looking.cancel()
+                arrival.stop()
                 if self._arrivals.get(principal) is arrival:
                     del self._arrivals[principal]
-
-    async def _wait(self, principal: str) -> None:
-        changed = asyncio.Event()
-        stop = self._watch(principal, changed.set)
-        try:
-            await self._look(principal, changed)
-        finally:
-            stop()
 
     async def _look(self, principal: str, changed: asyncio.Event) -> None:
         """Look into the state until the person can be served."""
         is_noted = False
-        while await self.find_need(principal) is not None:
-            is_noted = await _is_set_within(changed, LOOK)
+        while not await self._is_there(principal):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LOOK):
+                    await changed.wait()
+            is_noted = changed.is_set()
             changed.clear()
-        if not is_noted and not await _is_set_within(changed, NOTED_WITHIN):
+        if not is_noted:
             self._note_change(principal)
 
-
-async def _is_set_within(event: asyncio.Event, seconds: float) -> bool:
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            await event.wait()
-    return event.is_set()
+    async def _is_there(self, principal: str) -> bool:
+        with contextlib.suppress(StateError):  # the next look finds it
+            return await self.find_need(principal) is None
+        return False

@@ -22,7 +22,7 @@ from toolgate.server.calls.client import InputRequired
 from toolgate.server.calls.client_questions import ELICIT, LINKS
 from toolgate.server.features.mounts.config.mount_config import MountConfig
 from toolgate.server.features.mounts.mount.forwarded_request import recall
-from toolgate.server.features.mounts.sign_in.arrivals import ConnectionArrivals
+from toolgate.server.features.mounts.sign_in.arrivals import ConnectionArrivals, SignInNeed
 from toolgate.server.features.mounts.upstream.errors import MountError
 from toolgate.server.policy.sign_in_methods import PASSWORD
 from toolgate.server.protocol.errors import UrlElicitationRequired
@@ -37,7 +37,7 @@ BEGAN, ASKED = "mounted-sign-in-began", "mounted-sign-in-asked"  # what later tr
 LIFETIME = 600.0  # seconds for a call that no hold ends
 TRIES = 6  # that wait, of one call in the stateless era: official clients give up after ten
 RESERVE = 0.25  # of the hold: what is left for the call itself, where a later try has all of it
-BACK_WITHIN = 45.0  # seconds for a client that was asked to come back, if its call has no hold; others ask then
+BACK_WITHIN = 20.0  # seconds for a client whose request ended with the question; then another call may ask
 SOON = 0.01  # seconds at least for an answer
 RETURN = 5.0  # seconds for a client whose request ended with its state alone
 MAX_QUESTIONS = 1_000  # a client may give itself any name
@@ -81,11 +81,22 @@ class SignInQuestion:
 
 
 class WaitingCall:
-    """One call that waits. `until`: when it ends without a connection, by the clock of the state."""
+    """One call that waits. `request`: what its client may be asked; `until`: when it ends without a connection, by the
+    clock of the state."""
 
-    def __init__(self, context: Context, refusal: MountError, until: float, now: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        context: Context,
+        refusal: MountError,
+        request: dict[str, Any],
+        need: SignInNeed,
+        until: float,
+        now: Callable[[], float],
+    ) -> None:
         self.context = context
-        self.refusal = refusal
+        self.request = request
+        self._refusal = refusal
+        self.need = need
         self._until = until
         self._now = now
         self._began = time.monotonic()
@@ -97,6 +108,20 @@ class WaitingCall:
         hold = self.context.hold
         return max(0.0, left if hold is None else min(left, self._began + hold - time.monotonic()))
 
+    async def has_asked(self) -> bool:
+        """Return whether an earlier try has asked. Raises the refusal if the person has signed in since then: that was
+        not enough."""
+        before = await recall(self.context, ASKED)
+        if before not in (None, self.need.made_at):
+            raise self._refusal
+        return before is not None
+
+    async def note_asked(self) -> None:
+        async def find_made_at() -> float:
+            return self.need.made_at
+
+        await self.context.once(ASKED, find_made_at)
+
     @property
     def comes_back(self) -> bool:
         """Whether the client calls again if the request ends with its state alone."""
@@ -104,11 +129,11 @@ class WaitingCall:
 
     def refuse(self, action: str) -> MountError:
         """Return the error of a call whose person did not agree."""
-        return MountError(self.refusal.code, f"{self.refusal.sentence} ({OUTCOMES[action]})")
+        return MountError(self._refusal.code, f"{self._refusal.sentence} ({OUTCOMES[action]})")
 
     def put_off(self) -> BaseException:
         """Return what ends this try, which has waited as long as it may."""
-        return InputRequired({}) if self.comes_back and self._now() < self._until else self.refusal
+        return InputRequired({}) if self.comes_back and self._now() < self._until else self._refusal
 
 
 class SignInElicitation:
@@ -128,24 +153,29 @@ class SignInElicitation:
         self._find_link = find_link
         self._find_label = find_label
         self._now = now
-        self._questions: dict[tuple[str, str], SignInQuestion] = {}  # by principal, and session or client
+        self._questions: dict[tuple[str, str, float], SignInQuestion] = {}  # by principal, session or client, and need
 
     async def wait(self, refusal: MountError, context: Context) -> None:
         """Return once the person can be served. Raises the refusal, UrlElicitationRequired and InputRequired."""
         with self._arrivals.follow(context.principal) as arrival:
-            need = await self._arrivals.find_need(context.principal)
+            need, link = await self._find_need(context.principal, refusal), self._find_link()
             if need is None:
                 return
-            link = self._find_link()
             if not link:
                 raise refusal
             request = {"mode": "url", "url": link, "message": await self._describe(need, context.principal)}
             if not context.can(LINKS):
                 raise _create_refusal(refusal, request, context)
-            call = WaitingCall(context, refusal, await self._find_end(context), self._now)
-            await self._wait(call, request, arrival)
+            call = WaitingCall(context, refusal, request, need, await self._find_end(context), self._now)
+            await self._wait(call, arrival)
         if call.comes_back and call.seconds_left < RESERVE * (context.hold or 0.0):
             raise InputRequired({})
+
+    async def _find_need(self, principal: str, refusal: MountError) -> SignInNeed | None:
+        try:
+            return await self._arrivals.find_need(principal)
+        except StateError:
+            raise refusal from None
 
     async def _find_end(self, context: Context) -> float:
         """Return when the call ends without a connection, whatever its tries."""
@@ -157,10 +187,10 @@ class SignInElicitation:
         began: float = await context.once(BEGAN, now)
         return began + (LIFETIME if hold is None else min(LIFETIME, TRIES * hold))
 
-    async def _wait(self, call: WaitingCall, request: dict[str, Any], arrival: "asyncio.Future[None]") -> None:
+    async def _wait(self, call: WaitingCall, arrival: "asyncio.Future[None]") -> None:
         """Wait for the connection, and first for an answer: this call asks if no other does."""
-        key = call.context.principal, _name_asker(call.context)
-        has_asked = bool(await recall(call.context, ASKED))
+        key = call.context.principal, _name_asker(call.context), call.need.made_at
+        has_asked = await call.has_asked()
         while True:
             question = self._questions.get(key)
             asks = has_asked or question is None or not question.is_open
@@ -169,7 +199,7 @@ class SignInElicitation:
             question.is_asking = question.is_asking or asks
             question.waiting += 1
             try:
-                action = await (_ask(call, question, request, arrival) if asks else _follow(call, question, arrival))
+                action = await (_ask(call, question, arrival) if asks else _follow(call, question, arrival))
                 if action == ACCEPT:
                     await _wait_for_arrival(call, question, arrival)
             finally:
@@ -183,7 +213,7 @@ class SignInElicitation:
         if asks:
             call.context.complete_link(KEY)
 
-    def _add_question(self, key: tuple[str, str]) -> SignInQuestion:
+    def _add_question(self, key: tuple[str, str, float]) -> SignInQuestion:
         if len(self._questions) >= MAX_QUESTIONS:
             self._questions = {name: each for name, each in self._questions.items() if each.is_open}
         if len(self._questions) >= MAX_QUESTIONS:
@@ -191,7 +221,7 @@ class SignInElicitation:
         question = self._questions[key] = SignInQuestion()
         return question
 
-    async def _describe(self, need: str, principal: str) -> str:
+    async def _describe(self, need: SignInNeed, principal: str) -> str:
         """Return the words beside the link."""
         label = ""
         if principal != LOCAL_NAME:
@@ -199,26 +229,24 @@ class SignInElicitation:
                 label = (await self._find_label(principal)).removeprefix(f"{PASSWORD.prefix}:")
         host = urlsplit(self._config.url).netloc.rpartition("@")[2]
         return (
-            f"{self._config.name} ({host}) {need}. Open the link{f' as {label}' if label else ''}, "
+            f"{self._config.name} ({host}) {need.words}. Open the link{f' as {label}' if label else ''}, "
             "and connect it there: the call goes on by itself."
         )
 
 
-async def _ask(
-    call: WaitingCall, question: SignInQuestion, request: dict[str, Any], arrival: "asyncio.Future[None]"
-) -> str:
+async def _ask(call: WaitingCall, question: SignInQuestion, arrival: "asyncio.Future[None]") -> str:
     """Ask the client, and return the person's action. A connection that is made meanwhile is as good as an answer.
     Raises InputRequired."""
-    await call.context.once(ASKED, _agree)
+    await call.note_asked()
     seconds = max(call.seconds_left, SOON)
-    asked = call.context.ask({KEY: {"method": ELICIT, "params": request}}, timeout=seconds)
+    asked = call.context.ask({KEY: {"method": ELICIT, "params": call.request}}, timeout=seconds)
     asking = asyncio.get_running_loop().create_task(asked)
     asking.add_done_callback(_retrieve)
     try:
         await _wait_any(asking, arrival)
         action: str = ACCEPT if arrival.done() else asking.result()[KEY]["action"]
     except InputRequired:
-        question.keep(call.context.hold or BACK_WITHIN)
+        question.keep(BACK_WITHIN)
         raise
     except CannotAskError:
         action = UNANSWERED
@@ -268,10 +296,6 @@ def _create_refusal(refusal: MountError, request: dict[str, Any], context: Conte
 def _name_asker(context: Context) -> str:
     """Return what those who wait for one question have in common: the session, or the client without one."""
     return context.caller.session or client_name(context.caller.meta)[:MAX_CLIENT]
-
-
-async def _agree() -> bool:
-    return True
 
 
 def _retrieve(asking: "asyncio.Task[Any]") -> None:

@@ -31,15 +31,15 @@ log = logging.getLogger("toolgate.mounts")
 
 
 class SignInService:
-    """The sign-ins of one server. `name`: what it calls itself to others. `on_change(principal, mount)` is called when
-    a connection is another one, or none; `find_label(principal)` returns a person's name."""
+    """The sign-ins of one server. `name`: what it calls itself to others. `on_change(principal, mount,
+    is_over)` is called when a connection is another one, or ended; `find_label(principal)` returns a person's name."""
 
     def __init__(
         self,
         store: ConnectionStore,
         secrets: SecretStore,
         name: str,
-        on_change: Callable[[str, str], None],
+        on_change: Callable[[str, str, bool], None],
         find_label: Callable[[str], Awaitable[str]],
     ) -> None:
         self.store = store
@@ -95,7 +95,7 @@ class SignInService:
         one. Raises StateError."""
         removed = await self.store.remove(principal, mount)
         for held in removed:
-            self.note_change(principal, held.mount)
+            self.note_change(principal, held.mount, is_over=True)
             task = asyncio.get_running_loop().create_task(self._revoke(held))
             self._revoking.add(task)
             task.add_done_callback(self._revoking.discard)
@@ -110,11 +110,11 @@ class SignInService:
                         await self.disconnect(principal)
             await asyncio.sleep(ORPHANS_EVERY)
 
-    def note_change(self, principal: str, mount: str) -> None:
-        """A person has connected a mount or ended that: nothing in memory counts, and no conversation goes on."""
+    def note_change(self, principal: str, mount: str, *, is_over: bool = False) -> None:
+        """A person has connected a mount, or ended that (`is_over`): nothing in memory counts."""
         if (tokens := self._tokens.get(mount)) is not None:
             tokens.forget(principal)
-        self._on_change(principal, mount)
+        self._on_change(principal, mount, is_over)
         self._watchers.notify(principal)
 
     def watch(self, principal: str, notify: Callable[[], None]) -> Callable[[], None]:

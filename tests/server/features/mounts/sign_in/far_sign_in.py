@@ -45,6 +45,7 @@ class FarSignIn:
         self.revoked: list[str] = []
         self.seen: list[str] = []  # every Authorization header, and every form
         self.needed_scope = ""
+        self.grants = ""  # in place of what a code was asked for
         self.repeats = False  # a refresh gives the access token that it gave last
         self.echoes = False  # a call fails, and its error has the request's Authorization header
         self.last = ""
@@ -177,7 +178,7 @@ def create_handler(far: FarSignIn) -> type[http.server.BaseHTTPRequestHandler]:
             if code is None or not is_right or code["redirect_uri"] != asked["redirect_uri"]:
                 self._send(400, {"error": "invalid_grant"})
                 return
-            self._send(200, far.issue(code["subject"], code.get("scope", "")))
+            self._send(200, far.issue(code["subject"], far.grants or code.get("scope", "")))
 
         def _mcp(self, message: dict[str, Any], given: str) -> None:
             found = far.access.get(given.removeprefix("Bearer "))

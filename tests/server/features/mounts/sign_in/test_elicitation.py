@@ -12,8 +12,8 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared._httpx_utils import create_mcp_http_client
 
-from tests.clients.raw_client import PATIENCE, STATELESS, eventually
-from tests.server.auth.minted_tokens import Signed, signed_site
+from tests.clients.raw_client import PATIENCE, STATELESS
+from tests.server.auth.minted_tokens import signed_site
 from tests.server.features.mounts.mounted import url_mount, write_config
 from tests.server.features.mounts.sign_in.far_sign_in import FarSignIn, far_sign_in
 from tests.server.features.mounts.sign_in.test_sign_in import AUTH, Scene
@@ -31,8 +31,8 @@ class App:
     def __init__(self, scene: Scene, who: AppUser, mode: str, answer: Answer | None) -> None:
         self.asked: list[types.ElicitRequestURLParams] = []
         self.completed: list[str] = []
-        self.most_at_once = 0
-        self._at_once = 0
+        self.running: set[int] = set()  # the calls that have taken a second
+        self._calls = 0
         self._scene = scene
         self._who = who
         self._mode = mode
@@ -41,7 +41,7 @@ class App:
     @contextlib.asynccontextmanager
     async def open(self) -> AsyncIterator["App"]:
         headers = {"Authorization": f"Bearer {self._who.token}"}
-        async with asyncio.timeout(3 * PATIENCE), create_mcp_http_client(headers) as http:
+        async with asyncio.timeout(PATIENCE), create_mcp_http_client(headers) as http:
             transport = streamable_http_client(f"{self._who.url}/mcp", http_client=http)
             how: dict[str, Any] = {} if self._answer is None else {"elicitation_callback": self._have_answered}
             async with Client(transport, mode=self._mode, message_handler=self._hear, cache=None, **how) as self.client:
@@ -56,7 +56,13 @@ class App:
 
     async def call(self) -> str:
         """Return the text of the result, or of the error."""
-        result = await self.client.call_tool("far__whoami", {})
+
+        async def note(*_: Any) -> None:
+            self.running.add(number)
+
+        self._calls += 1
+        number = self._calls
+        result = await self.client.call_tool("far__whoami", {}, progress_callback=note)
         (part,) = result.content
         assert isinstance(part, types.TextContent)
         return part.text
@@ -64,12 +70,7 @@ class App:
     async def _have_answered(self, _context: Any, params: types.ElicitRequestParams) -> types.ElicitResult:
         assert isinstance(params, types.ElicitRequestURLParams) and self._answer is not None
         self.asked.append(params)
-        self._at_once += 1
-        self.most_at_once = max(self.most_at_once, self._at_once)
-        try:
-            action: Any = await self._answer(params)
-        finally:
-            self._at_once -= 1
+        action: Any = await self._answer(params)
         return types.ElicitResult(action=action)
 
     async def _hear(self, message: Any) -> None:
@@ -150,3 +151,200 @@ def test_a_call_waits_for_one_who_agreed_and_comes_back_later(scene: Scene, mode
             assert await calling == "ada-there" and len(app.asked) == 1
 
     run(main())
+
+
+@each_era
+@pytest.mark.parametrize(("action", "told"), [("decline", "and declined"), ("cancel", "and closed the question")])
+def test_one_who_does_not_agree_ends_the_call_with_the_link(scene: Scene, mode: str, action: str, told: str) -> None:
+    async def refuse(_: types.ElicitRequestURLParams) -> str:
+        return action
+
+    async def main() -> None:
+        async with App(scene, scene.ada, mode, refuse).open() as app:
+            await app.know()
+            link = f"connect it at {scene.url}/mounts/connect?name=far, then try once more"
+            assert await app.call() == f"SIGN_IN_REQUIRED: {link} (the person was asked, {told})"
+            assert await app.call() and len(app.asked) == 2 and not app.completed  # another call asks again
+
+    run(main())
+
+
+@each_era
+def test_a_client_that_opens_no_links_gets_the_link_as_text(scene: Scene, mode: str) -> None:
+    async def main() -> None:
+        async with App(scene, scene.ada, mode, None).open() as app:
+            await app.know()
+            link = f"{scene.url}/mounts/connect?name=far"
+            assert await app.call() == f"SIGN_IN_REQUIRED: connect it at {link}, then try once more"
+
+    run(main())
+
+
+@each_era
+def test_fifty_calls_at_once_ask_once_and_all_go_on(scene: Scene, mode: str) -> None:
+    async def connect(_: types.ElicitRequestURLParams) -> str:
+        await asyncio.to_thread(scene.connect, scene.ada)
+        return "accept"
+
+    async def main() -> None:
+        async with App(scene, scene.ada, mode, connect).open() as app:
+            await app.know()
+            found = await asyncio.gather(*(app.call() for _ in range(50)))
+            assert set(found) == {"ada-there"} and len(app.asked) == 1
+
+    run(main())
+
+
+@each_era
+def test_one_who_declines_has_declined_for_all_calls_that_wait(scene: Scene, mode: str) -> None:
+    asked = asyncio.Event()
+    decided = asyncio.Event()
+
+    async def decline(_: types.ElicitRequestURLParams) -> str:
+        asked.set()
+        await decided.wait()
+        return "decline"
+
+    async def main() -> None:
+        async with App(scene, scene.ada, mode, decline).open() as app:
+            await app.know()
+            calls = [asyncio.create_task(app.call()) for _ in range(8)]
+            await asked.wait()
+            while len(app.running) < (8 if mode == "legacy" else 7):  # there the one that asked is not under way
+                await asyncio.sleep(0.02)
+            decided.set()
+            found = await asyncio.gather(*calls)
+            assert all("and declined" in told for told in found) and len(app.asked) == 1, found
+
+    run(main())
+
+
+@each_era
+def test_a_question_is_its_persons_alone(scene: Scene, mode: str) -> None:
+    connected = asyncio.Event()
+
+    async def wait(_: types.ElicitRequestURLParams) -> str:
+        await connected.wait()
+        return "accept"
+
+    async def never(_: types.ElicitRequestURLParams) -> str:
+        raise AssertionError("another person was asked")
+
+    async def main() -> None:
+        mine, theirs = App(scene, scene.ada, mode, wait), App(scene, scene.bob, mode, never)
+        async with mine.open(), theirs.open():
+            await mine.know()
+            calling = asyncio.create_task(mine.call())
+            while not mine.asked:
+                await asyncio.sleep(0.02)
+            await asyncio.to_thread(scene.connect, scene.bob, "bob-there")  # who opens the link of another
+            while not [tool for tool in (await theirs.client.list_tools()).tools if tool.name == "far__whoami"]:
+                await asyncio.sleep(0.05)
+            assert await theirs.call() == "bob-there" and not calling.done()
+            await asyncio.to_thread(scene.connect, scene.ada)
+            connected.set()
+            assert await calling == "ada-there" and not theirs.asked
+
+    run(main())
+
+
+@each_era
+def test_a_call_that_is_cancelled_leaves_no_question_behind(scene: Scene, mode: str) -> None:
+    gone = asyncio.Event()
+
+    async def answer(_: types.ElicitRequestURLParams) -> str:
+        if not gone.is_set():
+            await asyncio.Event().wait()
+        await asyncio.to_thread(scene.connect, scene.ada)
+        return "accept"
+
+    async def main() -> None:
+        async with App(scene, scene.ada, mode, answer).open() as app:
+            await app.know()
+            calling = asyncio.create_task(app.call())
+            while not app.asked:
+                await asyncio.sleep(0.02)
+            calling.cancel()
+            await asyncio.wait([calling])
+            gone.set()
+            if mode != "legacy":  # whose question is open until its client is back, and then another call asks
+                return
+            assert await app.call() == "ada-there" and len(app.asked) == 2
+
+    run(main())
+
+
+@each_era
+def test_a_connection_that_is_made_while_the_question_is_open_is_enough(scene: Scene, mode: str) -> None:
+    async def ponder(_: types.ElicitRequestURLParams) -> str:
+        await asyncio.to_thread(scene.connect, scene.ada)
+        if mode == "legacy":
+            await asyncio.Event().wait()
+        return "accept"
+
+    async def main() -> None:
+        async with App(scene, scene.ada, mode, ponder).open() as app:
+            await app.know()
+            assert await app.call() == "ada-there"
+
+    run(main())
+
+
+@each_era
+def test_a_server_that_wants_more_rights_or_a_new_sign_in_is_connected_again(scene: Scene, mode: str) -> None:
+    async def connect(_: types.ElicitRequestURLParams) -> str:
+        await asyncio.to_thread(scene.connect, scene.ada)
+        return "accept"
+
+    async def main() -> None:
+        async with App(scene, scene.ada, mode, connect).open() as app:
+            await app.know()
+            assert await app.call() == "ada-there"
+            scene.far.needed_scope = "write"
+            assert await app.call() == "ada-there"
+            assert "wants more rights for this: write. Open" in app.asked[-1].message
+            scene.far.needed_scope = ""
+            scene.far.end_access()
+            scene.far.refresh.clear()
+            assert await app.call() == "ada-there"
+            assert "wants you to sign in again: it says invalid_grant. Open" in app.asked[-1].message
+            assert len(app.asked) == 3
+
+    run(main())
+
+
+@each_era
+def test_a_sign_in_that_does_not_help_is_asked_for_once(scene: Scene, mode: str) -> None:
+    async def connect(_: types.ElicitRequestURLParams) -> str:
+        await asyncio.to_thread(scene.connect, scene.ada)
+        return "accept"
+
+    async def main() -> None:
+        async with App(scene, scene.ada, mode, connect).open() as app:
+            await app.know()
+            assert await app.call() == "ada-there"
+            scene.far.grants = "read"  # whatever it is asked for
+            scene.far.needed_scope = "write"
+            assert "it wants more rights: write" in await app.call()
+            assert len(app.asked) == 2  # for a connection, and for its rights
+
+    run(main())
+
+
+@each_era
+@pytest.mark.parametrize("action", ["accept", "nothing"])
+def test_one_who_never_comes_back_gets_the_link_as_text(tmp_path: Path, far: FarSignIn, mode: str, action: str) -> None:
+    async def stay(_: types.ElicitRequestURLParams) -> str:
+        if action == "nothing":
+            await asyncio.Event().wait()
+        return action
+
+    async def main(scene: Scene) -> None:
+        async with App(scene, scene.ada, mode, stay).open() as app:
+            await app.know()
+            if mode == "legacy" or action == "accept":  # else the client itself waits for its person
+                told = await app.call()
+                assert f"connect it at {scene.url}/mounts/connect?name=far" in told and len(app.asked) == 1, told
+
+    with opened_scene(tmp_path, far, "--hold", "2") as scene:
+        run(main(scene))
