@@ -191,12 +191,16 @@ def create_handler(far: FarSignIn) -> type[http.server.BaseHTTPRequestHandler]:
                 case "initialize":
                     told: Any = {
                         "protocolVersion": "2025-11-25",
-                        "capabilities": {"tools": {}},
+                        "capabilities": {"tools": {}, "prompts": {}},
                         "serverInfo": {"name": "far", "version": "1"},
                     }
                 case "tools/list":
                     names = ("whoami", f"of_{subject.replace('-', '_')}")
                     told = {"tools": [{"name": name, "inputSchema": {"type": "object"}} for name in names]}
+                case "prompts/list":
+                    told = {"prompts": [{"name": "hello"}]}
+                case "prompts/get":
+                    told = {"messages": [{"role": "user", "content": {"type": "text", "text": subject}}]}
                 case "tools/call" if far.echoes:
                     self._send(500, f"debug: {given}".encode())
                     return

@@ -13,7 +13,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared._httpx_utils import create_mcp_http_client
 
 from tests.clients.raw_client import PATIENCE, STATELESS
-from tests.server.auth.minted_tokens import signed_site
+from tests.server.auth.minted_tokens import HELLO, request, signed_site
 from tests.server.features.mounts.mounted import url_mount, write_config
 from tests.server.features.mounts.sign_in.far_sign_in import FarSignIn, far_sign_in
 from tests.server.features.mounts.sign_in.test_sign_in import AUTH, Scene
@@ -348,3 +348,41 @@ def test_one_who_never_comes_back_gets_the_link_as_text(tmp_path: Path, far: Far
 
     with opened_scene(tmp_path, far, "--hold", "2") as scene:
         run(main(scene))
+
+
+def test_a_client_that_no_request_reaches_gets_the_error_with_the_link(scene: Scene) -> None:
+    """It takes no event stream, and asks the person itself (2025-11-25, "URL Elicitation Required Error")."""
+    who = scene.ada
+    hello = {**HELLO, "capabilities": {"elicitation": {"url": {}}}}
+    response, _, _ = scene.signed.site.ask(
+        "POST", "/mcp", request("initialize", hello), authorization=f"Bearer {who.token}"
+    )
+    who.session = response.getheader("mcp-session-id")
+    scene.connect(who)
+    scene.wait_listed(who)
+    disconnect(who)
+    told = {"authorization": f"Bearer {who.token}", "mcp_session_id": who.session, "accept": "application/json"}
+    asked = request("tools/call", {"name": "far__whoami", "arguments": {}}, 99)
+    _, raw, said = scene.signed.site.ask("POST", "/mcp", asked, **told)
+    link = f"{scene.url}/mounts/connect?name=far"
+    assert said["error"]["code"] == -32042, raw
+    assert said["error"]["message"] == f"SIGN_IN_REQUIRED: connect it at {link}, then try once more"
+    (elicitation,) = said["error"]["data"]["elicitations"]
+    assert (elicitation["mode"], elicitation["url"]) == ("url", link)
+    assert elicitation["elicitationId"] and "wants you to sign in" in elicitation["message"]
+
+
+@each_era
+def test_a_prompt_without_a_connection_asks_too(scene: Scene, mode: str) -> None:
+    async def connect(_: types.ElicitRequestURLParams) -> str:
+        await asyncio.to_thread(scene.connect, scene.ada)
+        return "accept"
+
+    async def main() -> None:
+        async with App(scene, scene.ada, mode, connect).open() as app:
+            await app.know()
+            (message,) = (await app.client.get_prompt("far__hello")).messages
+            assert isinstance(message.content, types.TextContent) and message.content.text == "ada-there"
+            assert len(app.asked) == 1
+
+    run(main())
