@@ -52,11 +52,14 @@ class ForwardedTask(ForwardedRequest):
     """One call that runs as a task; the request is the one for its result."""
 
     timeout = TASK_TIMEOUT
-    has_begun = True
 
     def __init__(self, session: UpstreamSession, flight: Flight, principal: str, id: str) -> None:
         super().__init__(session, flight, principal)
         self._id = id
+
+    @property
+    def has_begun(self) -> bool:
+        return True
 
     def cancel(self, reason: str) -> None:
         super().cancel(reason)

@@ -57,7 +57,7 @@ BROKEN = frozenset(("CONNECTION_LOST", "STDIO_EXITED", "STDIO_CLOSED", "TOO_LARG
 class SignInWait(Protocol):
     """Has people sign in at the mounted server while their calls wait."""
 
-    async def wait(self, refusal: MountError, context: Context) -> None:
+    async def wait(self, refusal: UpstreamFault, context: Context) -> None:
         """Return once the person of a call that was refused has signed in. Raises the refusal where that does not
         happen, and what asking the client raises."""
         ...
@@ -99,7 +99,7 @@ class RequestForwarder:
         except MountError as error:
             if self._sign_in is None or error.code != SIGN_IN or method not in ASKING:
                 raise
-            refusal = error
+            refusal = error.fault
         await self._sign_in.wait(refusal, context.after(time.monotonic() - began))
         return await self._forward(sent, context, is_repeatable, is_again=True)
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 
 import msgspec
 
@@ -59,7 +59,7 @@ class ConnectionArrivals:
         return None
 
     @contextlib.contextmanager
-    def follow(self, principal: str) -> Iterator["asyncio.Future[None]"]:
+    def follow(self, principal: str) -> Generator["asyncio.Future[None]"]:
         """Yield what is done once the person can be served."""
         arrival = self._arrivals.get(principal)
         if arrival is None or arrival.looking.done():

@@ -12,7 +12,6 @@ Source: MCP 2025-11-25 and 2026-07-28 client/elicitation, "URL Mode Elicitation 
 
 import asyncio
 import contextlib
-import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 from urllib.parse import urlsplit
@@ -21,9 +20,9 @@ from toolgate.server.base.principal import LOCAL_NAME
 from toolgate.server.calls.client import InputRequired
 from toolgate.server.calls.client_questions import ELICIT, LINKS
 from toolgate.server.features.mounts.config.mount_config import MountConfig
-from toolgate.server.features.mounts.mount.forwarded_request import recall
 from toolgate.server.features.mounts.sign_in.arrivals import ConnectionArrivals, SignInNeed
-from toolgate.server.features.mounts.upstream.errors import MountError
+from toolgate.server.features.mounts.sign_in.waiting import ACCEPT, UNANSWERED, SignInQuestion, WaitingCall
+from toolgate.server.features.mounts.upstream.errors import UpstreamFault
 from toolgate.server.policy.sign_in_methods import PASSWORD
 from toolgate.server.protocol.errors import UrlElicitationRequired
 from toolgate.server.protocol.request_meta import client_name
@@ -33,7 +32,7 @@ from toolgate.tools.api.context.context import Context
 from toolgate.tools.api.errors import CannotAskError
 
 KEY = "mounted-sign-in"  # names the question
-BEGAN, ASKED = "mounted-sign-in-began", "mounted-sign-in-asked"  # what later tries of the call know
+BEGAN = "mounted-sign-in-began"  # what later tries of the call know
 LIFETIME = 600.0  # seconds for a call that no hold ends
 TRIES = 6  # that wait, of one call in the stateless era: official clients give up after ten
 RESERVE = 0.25  # of the hold: what is left for the call itself, where a later try has all of it
@@ -42,98 +41,6 @@ SOON = 0.01  # seconds at least for an answer
 RETURN = 5.0  # seconds for a client whose request ended with its state alone
 MAX_QUESTIONS = 1_000  # a client may give itself any name
 MAX_CLIENT = 100  # characters of it
-ACCEPT, UNANSWERED = "accept", "unanswered"
-OUTCOMES = {
-    "decline": "the person was asked, and declined",
-    "cancel": "the person was asked, and closed the question",
-    UNANSWERED: "the client was asked to show the link, and did not",
-}
-
-
-class SignInQuestion:
-    """What one session is asked. `answer`: its action, or "" if the call that asked is gone; `is_asking`: that call
-    waits for it; `waiting`: how many calls wait; `until`: when a client is back at the latest, by the loop's clock."""
-
-    def __init__(self) -> None:
-        self.answer: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        self.is_asking = False
-        self.waiting = 0
-        self.until = 0.0
-
-    @property
-    def is_open(self) -> bool:
-        """Whether another call need not ask."""
-        if self.answer.done():
-            return self.answer.result() == ACCEPT and (self.waiting > 0 or self.seconds_left > 0)
-        return self.is_asking or self.seconds_left > 0
-
-    @property
-    def seconds_left(self) -> float:
-        return self.until - asyncio.get_running_loop().time()
-
-    def keep(self, seconds: float) -> None:
-        """Wait so long for a client to come back."""
-        self.until = asyncio.get_running_loop().time() + seconds
-
-    def settle(self, action: str) -> None:
-        if not self.answer.done():
-            self.answer.set_result(action)
-
-
-class WaitingCall:
-    """One call that waits. `request`: what its client may be asked; `until`: when it ends without a connection, by the
-    clock of the state."""
-
-    def __init__(
-        self,
-        context: Context,
-        refusal: MountError,
-        request: dict[str, Any],
-        need: SignInNeed,
-        until: float,
-        now: Callable[[], float],
-    ) -> None:
-        self.context = context
-        self.request = request
-        self._refusal = refusal
-        self.need = need
-        self._until = until
-        self._now = now
-        self._began = time.monotonic()
-
-    @property
-    def seconds_left(self) -> float:
-        """The seconds that this try may wait."""
-        left = self._until - self._now()
-        hold = self.context.hold
-        return max(0.0, left if hold is None else min(left, self._began + hold - time.monotonic()))
-
-    async def has_asked(self) -> bool:
-        """Return whether an earlier try has asked. Raises the refusal if the person has signed in since then: that was
-        not enough."""
-        before = await recall(self.context, ASKED)
-        if before not in (None, self.need.made_at):
-            raise self._refusal
-        return before is not None
-
-    async def note_asked(self) -> None:
-        async def find_made_at() -> float:
-            return self.need.made_at
-
-        await self.context.once(ASKED, find_made_at)
-
-    @property
-    def comes_back(self) -> bool:
-        """Whether the client calls again if the request ends with its state alone."""
-        return self.context.knows("stateless") and self.context.hold is not None
-
-    def refuse(self, action: str) -> MountError:
-        """Return the error of a call whose person did not agree."""
-        return MountError(self._refusal.code, f"{self._refusal.sentence} ({OUTCOMES[action]})")
-
-    def put_off(self) -> BaseException:
-        """Return what ends this try, which has waited as long as it may."""
-        return InputRequired({}) if self.comes_back and self._now() < self._until else self._refusal
 
 
 class SignInElicitation:
@@ -155,14 +62,14 @@ class SignInElicitation:
         self._now = now
         self._questions: dict[tuple[str, str, float], SignInQuestion] = {}  # by principal, session or client, and need
 
-    async def wait(self, refusal: MountError, context: Context) -> None:
+    async def wait(self, refusal: UpstreamFault, context: Context) -> None:
         """Return once the person can be served. Raises the refusal, UrlElicitationRequired and InputRequired."""
         with self._arrivals.follow(context.principal) as arrival:
             need, link = await self._find_need(context.principal, refusal), self._find_link()
             if need is None:
                 return
             if not link:
-                raise refusal
+                raise refusal.create_error()
             request = {"mode": "url", "url": link, "message": await self._describe(need, context.principal)}
             if not context.can(LINKS):
                 raise _create_refusal(refusal, request, context)
@@ -171,11 +78,11 @@ class SignInElicitation:
         if call.comes_back and call.seconds_left < RESERVE * (context.hold or 0.0):
             raise InputRequired({})
 
-    async def _find_need(self, principal: str, refusal: MountError) -> SignInNeed | None:
+    async def _find_need(self, principal: str, refusal: UpstreamFault) -> SignInNeed | None:
         try:
             return await self._arrivals.find_need(principal)
         except StateError:
-            raise refusal from None
+            raise refusal.create_error() from None
 
     async def _find_end(self, context: Context) -> float:
         """Return when the call ends without a connection, whatever its tries."""
@@ -285,12 +192,12 @@ async def _wait_any(*futures: "asyncio.Future[Any]", seconds: float | None = Non
     await asyncio.wait(futures, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
 
 
-def _create_refusal(refusal: MountError, request: dict[str, Any], context: Context) -> Exception:
+def _create_refusal(refusal: UpstreamFault, request: dict[str, Any], context: Context) -> Exception:
     """Return the error for a client that is not asked during the call."""
-    declared = context.caller.capabilities.get("elicitation")
+    refused, declared = refusal.create_error(), context.caller.capabilities.get("elicitation")
     if context.knows("elicitation_ids") and isinstance(declared, dict) and "url" in declared:
-        return UrlElicitationRequired(refusal.text, {"elicitations": [{**request, "elicitationId": create_key(18)}]})
-    return refusal
+        return UrlElicitationRequired(refused.text, {"elicitations": [{**request, "elicitationId": create_key(18)}]})
+    return refused
 
 
 def _name_asker(context: Context) -> str:
