@@ -27,7 +27,9 @@ async def mounts(config: Config) -> CheckFinding:
     found = read_own_mounts(config)
     if not found.mounts and not found.faults:
         raise CheckSkippedError("none are configured")
-    personal = [mount.name for mount in found.mounts if mount.auth or (mount.needs_own_secrets and config.is_remote)]
+    personal = [
+        mount.name for mount in found.mounts if mount.is_personal or (mount.needs_own_secrets and config.is_remote)
+    ]
     trials = await try_mounts(config, [mount for mount in found.mounts if mount.name not in personal])
     faults = [f"{fault.name}: {fault.code}: {fault.text}" for fault in found.faults]
     faults += [f"{trial.name}: {trial.code}: {trial.error}" for trial in trials if trial.code]

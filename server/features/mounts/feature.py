@@ -24,7 +24,13 @@ from toolgate.server.features.mounts.mount.parked_requests import ParkedRequests
 from toolgate.server.features.mounts.mount.requests import RequestForwarder
 from toolgate.server.features.mounts.mount_events import MountEvents
 from toolgate.server.features.mounts.mount_set import MountSet
-from toolgate.server.features.mounts.openers import create_opener, create_resolver, make_id
+from toolgate.server.features.mounts.openers import (
+    TokenSources,
+    create_client_tokens,
+    create_opener,
+    create_resolver,
+    make_id,
+)
 from toolgate.server.features.mounts.parts.client_sessions import LEFT_AFTER, LOOK
 from toolgate.server.features.mounts.parts.create import PartMaker
 from toolgate.server.features.mounts.parts.views import MountViews, ServedMount, find_key
@@ -281,12 +287,11 @@ class MountsFeature:
         assert self._pins is not None  # the server runs
         gate = PinGate(config, _find_mode(host, config), self._pins, lambda: store.all)
         gate.begin()
-        tokens = self._open_sign_ins(host).open_tokens(config) if config.auth else None
         mount = Mount(
             config,
             store,
             gate,
-            create_opener(host, config, tokens),
+            create_opener(host, config, self._create_tokens(host, config)),
             lambda: self._refresh(host),
             self._publish_soon,
             lambda principal, fault: self._events.tell(config.name, principal, fault),
@@ -296,6 +301,16 @@ class MountsFeature:
         sign_in = self._open_sign_ins(host).create_elicitation(config) if config.auth else None
         forwarder = RequestForwarder(mount, per, host.bus() if host.is_shared else None, sign_in)
         return ServedMount(mount, forwarder, PartMaker(config, forwarder), per)
+
+    def _create_tokens(self, host: AppHost, config: MountConfig) -> TokenSources | None:
+        """Return what the requests of a mount carry, if it says how they get tokens."""
+        match config.auth:
+            case "oauth":
+                return self._open_sign_ins(host).open_tokens(config)
+            case "client_credentials":
+                return create_client_tokens(config)
+            case _:
+                return None
 
 
 def _find_mode(host: AppHost, config: MountConfig) -> OnChange:

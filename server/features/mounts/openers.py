@@ -5,7 +5,7 @@ import hashlib
 import socket
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from toolgate.server.app.host import AppHost
 from toolgate.server.features.mounts.config.access import create_access
@@ -22,13 +22,10 @@ from toolgate.server.features.mounts.mount.pool import SessionKey
 from toolgate.server.features.mounts.mount.profile import extend_path
 from toolgate.server.features.mounts.upstream.connect import OnNotice, open_program, open_url
 from toolgate.server.features.mounts.upstream.errors import MountError
-from toolgate.server.features.mounts.upstream.http_client import HttpClient
+from toolgate.server.features.mounts.upstream.http_client import HttpClient, TokenSource
 from toolgate.server.features.mounts.upstream.session import UpstreamSession
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.workspace.workspace import ProgramStream, Workspace
-
-if TYPE_CHECKING:
-    from toolgate.server.features.mounts.sign_in.tokens import MountTokens
 
 GUARDED = {"PYTHONNOUSERSITE": "1"}  # the home is the person's, and what lies there must not run with the variables
 
@@ -37,18 +34,29 @@ MAX_CLIENTS = 256  # with different secrets, whose idle connections are kept
 FindWorkspace = Callable[[str], Awaitable[Workspace]]
 
 
-class UrlOpener:
-    """Conversations share the connections to the URL, where they share its secrets. `tokens`: those of people who have
-    signed in at the server."""
+class TokenSources(Protocol):
+    """The tokens of one mount."""
 
-    def __init__(self, own_id: str, tokens: "MountTokens | None" = None) -> None:
+    def for_mount(self, mount: ResolvedMount) -> TokenSource:
+        """Return those of the mount's owner."""
+        ...
+
+    def list_recent(self, principal: str) -> Sequence[str]:
+        """Return the tokens that a principal's requests carry now, which are not repeated to anybody."""
+        ...
+
+
+class UrlOpener:
+    """Conversations share the connections to the URL, where they share its secrets. `tokens`: what requests carry."""
+
+    def __init__(self, own_id: str, tokens: TokenSources | None = None) -> None:
         self._own_id = own_id
         self._tokens = tokens
         self._clients: dict[tuple[object, ...], HttpClient] = {}
 
     async def open(self, key: SessionKey, mount: ResolvedMount, on_notice: OnNotice) -> UpstreamSession:
         capabilities = extend_path(key.profile.capabilities, self._own_id)
-        return await open_url(mount.config, await self._find_client(mount, key.principal), capabilities, on_notice)
+        return await open_url(mount.config, await self._find_client(mount), capabilities, on_notice)
 
     def list_tokens(self, principal: str) -> Sequence[str]:
         return self._tokens.list_recent(principal) if self._tokens is not None else ()
@@ -57,10 +65,12 @@ class UrlOpener:
         for client in self._clients.values():
             await client.close()
 
-    async def _find_client(self, mount: ResolvedMount, principal: str) -> HttpClient:
-        """Return what carries requests with these secrets, and with the token of a person."""
-        config, tokens = mount.config, self._tokens.for_principal(principal) if self._tokens is not None else None
-        name = (config.url, *config.headers.items(), principal if tokens is not None else "")
+    async def _find_client(self, mount: ResolvedMount) -> HttpClient:
+        """Return what carries requests with these secrets, and with the token of the mount's owner."""
+        config, tokens = mount.config, self._tokens.for_mount(mount) if self._tokens is not None else None
+        name: tuple[object, ...] = (config.url, *config.headers.items())
+        if tokens is not None:
+            name = (*name, mount.owner, config.client_secret)
         found = self._clients.pop(name, None)
         if found is None:
             if len(self._clients) >= MAX_CLIENTS:
@@ -124,8 +134,8 @@ class ProgramOpener:
             raise MountError("NOT_STARTED", error.text) from None
 
 
-def create_opener(host: AppHost, config: MountConfig, tokens: "MountTokens | None" = None) -> Opener:
-    """Return what opens conversations for one mount of a server, with the tokens of people who sign in there."""
+def create_opener(host: AppHost, config: MountConfig, tokens: TokenSources | None = None) -> Opener:
+    """Return what opens conversations for one mount of a server, with these tokens."""
     own_id = make_id(host)
     if config.url:
         return UrlOpener(own_id, tokens)
@@ -137,6 +147,14 @@ def create_opener(host: AppHost, config: MountConfig, tokens: "MountTokens | Non
 
     state = None if host.config.node else host.folder()  # what is installed here is not there
     return ProgramOpener(own_id, find_workspace, state, keeps_secrets=host.signs_in)
+
+
+def create_client_tokens(config: MountConfig) -> TokenSources:
+    """Return the tokens that one mount gets for this server itself."""
+    from toolgate.server.features.mounts.grants.client_credentials import ClientCredentials  # start-up: few mounts
+    from toolgate.server.features.mounts.grants.granted_tokens import GrantedTokens
+
+    return GrantedTokens(ClientCredentials(config.token_url))
 
 
 def create_resolver(host: AppHost, config: MountConfig) -> SecretResolver | None:

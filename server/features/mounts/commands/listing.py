@@ -13,6 +13,7 @@ from toolgate.server.cli.terminal.output import print_json_line, print_table
 from toolgate.server.config.load import Config
 from toolgate.server.features.mounts.commands.stored_pins import count_held, describe_pins, fetch_pins
 from toolgate.server.features.mounts.config.mount_config import MountConfig
+from toolgate.server.features.mounts.config.secret_references import find_names
 from toolgate.server.features.mounts.config.table import MountList, read_own_mounts
 from toolgate.server.features.mounts.control import MountControl
 from toolgate.server.features.mounts.mount.mount_standing import MountState
@@ -99,6 +100,11 @@ def hide_query(url: str) -> str:
     return f"{start}?…" if mark else start
 
 
+def hide_value(text: str) -> str:
+    """Return the names of the secrets in a value, without what else it may be."""
+    return " ".join(f"${{secret:{name}}}" for name in sorted(find_names([text]))) or ("…" if text else "")
+
+
 def _to_json(config: Config, found: MountList) -> Mapping[str, Any]:
     return {
         "file": str(config.config_path),
@@ -114,4 +120,5 @@ def _mount_to_json(mount: MountConfig, rows: Mapping[str, Any]) -> Mapping[str, 
     written = {key: rows.get(key, default) for key, default in (("command", ""), ("args", []), ("cwd", None))}
     names: dict[str, Any] = {"env": sorted(mount.env), "headers": sorted(mount.headers)}
     names["limits"] = msgspec.structs.asdict(mount.limits)
+    names["client_secret"] = hide_value(rows.get("client_secret", ""))
     return {**msgspec.structs.asdict(mount), **written, **names, "url": hide_query(rows.get("url", ""))}

@@ -15,7 +15,7 @@ from toolgate.server.features.mounts.kept_secrets.resolver import ResolvedMount,
 from toolgate.server.features.mounts.mount.lists import MountLists, drop_long_names, fetch_lists
 from toolgate.server.features.mounts.mount.pool import SessionKey
 from toolgate.server.features.mounts.mount.profile import NOTHING, ClientProfile
-from toolgate.server.features.mounts.openers import create_opener, create_resolver
+from toolgate.server.features.mounts.openers import create_client_tokens, create_opener, create_resolver
 from toolgate.server.features.mounts.upstream.errors import MountError, UpstreamRefusedError, hide_secrets
 
 PATIENCE = 60.0  # seconds for one mount
@@ -45,10 +45,11 @@ async def try_mounts(
 
 
 async def _try_mount(host: AppHost, mount: MountConfig, profile: ClientProfile) -> MountTrial:
-    if mount.auth:
+    if mount.is_personal:
         told = "each person signs in there, on the first page of a server over HTTP: nothing is tried from here"
         return MountTrial(mount.name, 0.0, code="SIGN_IN_REQUIRED", error=told)
-    opener, began = create_opener(host, mount), time.monotonic()
+    tokens = create_client_tokens(mount) if mount.auth else None
+    opener, began = create_opener(host, mount, tokens), time.monotonic()
     principal = "" if host.config.is_remote else LOCAL_NAME
     resolver = create_resolver(host, mount)
     hidden: Collection[str] = ()

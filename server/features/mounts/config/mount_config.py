@@ -10,6 +10,7 @@ from toolgate.tools.api.scopes import PLUGINS
 
 Sharing = Literal["person", "session", "all"]
 Era = Literal["auto", "legacy", "modern"]
+Auth = Literal["", "oauth", "client_credentials"]
 OnChange = Literal["hold", "warn", "allow"]
 
 TIMEOUT = 60.0
@@ -47,13 +48,17 @@ class MountConfig(msgspec.Struct, frozen=True, kw_only=True):
     limits: for each person
     asks_one: whether calls come one at a time, so that its questions are known to be of one call
     needs_own_secrets: whether the team's secrets do not count
-    auth: "oauth" where each person signs in at the server of the URL
+    auth: how requests to the URL get a token: "oauth" where each person signs in there, "client_credentials" for this
+        server itself
     client_id, client_secret: of this server there, if its operator has registered one
+    token_url: where tokens are given; "": as the server of the URL says
     scopes: to ask for, in place of those that the server names
+    audience: what a token is for; None: the URL
     refresh_retry: whether the server takes a refresh twice whose answer was lost
     on_change: what becomes of what is new or changed in its lists; None: as the transport wants it
 
-    The values of `env` and `headers`, and `url`, name secrets as `${secret:NAME}` until the mount is opened.
+    The values of `env` and `headers`, `url` and `client_secret`, name secrets as `${secret:NAME}` until the mount is
+    opened.
     """
 
     name: str
@@ -76,9 +81,21 @@ class MountConfig(msgspec.Struct, frozen=True, kw_only=True):
     limits: MountLimits = MountLimits()
     asks_one: bool = False
     needs_own_secrets: bool = False
-    auth: Literal["", "oauth"] = ""
+    auth: Auth = ""
     client_id: str = ""
     client_secret: str = ""
+    token_url: str = ""
     scopes: tuple[str, ...] = ()
+    audience: str | None = None
     refresh_retry: bool = False
     on_change: OnChange | None = None
+
+    @property
+    def is_personal(self) -> bool:
+        """Whether each person has a token of their own."""
+        return self.auth == "oauth"
+
+    @property
+    def fills_client_secret(self) -> bool:
+        """Whether the client's secret is that of whoever calls: where people sign in, it is the team's."""
+        return self.auth == "client_credentials"

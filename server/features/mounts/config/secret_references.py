@@ -26,6 +26,12 @@ def check_url(url: str) -> None:
         )
 
 
+def refuse_references(text: str) -> None:
+    """Raises MountValueError for a text that names a secret where none can stand."""
+    if REFERENCE.search(text):
+        raise MountValueError("no secret may stand there: write the value", "CONFIG_PLACEHOLDER")
+
+
 def find_names(texts: Iterable[str]) -> frozenset[str]:
     """Return the names of the secrets in these texts."""
     return frozenset(name for text in texts for name in REFERENCE.findall(text))
@@ -35,4 +41,5 @@ def list_texts(rows: Mapping[str, Any]) -> list[str]:
     """Return the texts of a mount's table in which secrets may be named."""
     tables = [rows.get(key) for key in ("env", "headers")]
     named = [value for table in tables if isinstance(table, Mapping) for value in table.values()]
-    return [text for text in (*named, rows.get("url")) if isinstance(text, str)]
+    own = () if rows.get("auth") in (None, "oauth") else (rows.get("client_secret"),)
+    return [text for text in (*named, rows.get("url"), *own) if isinstance(text, str)]

@@ -11,7 +11,7 @@ import msgspec
 
 from toolgate.server.base.text import suggest
 from toolgate.server.config.load import Config, read_tables
-from toolgate.server.features.mounts.config import access, secret_references, values
+from toolgate.server.features.mounts.config import access, authorization, secret_references, values
 from toolgate.server.features.mounts.config.faults import FaultCode, MountFault, MountValueError
 from toolgate.server.features.mounts.config.mount_config import MountConfig
 from toolgate.server.features.mounts.config.placeholders import (
@@ -28,7 +28,6 @@ TYPES = ("stdio", "http", "streamable-http", "streamableHttp", SSE)
 ONE = "one"  # call at a time
 OWN = "own"  # secrets alone
 ALL = "all"
-SIGN_IN = ("client_id", "client_secret", "scopes", "refresh_retry")
 
 Reader = Callable[[Any], Any]
 OF_COMMAND: Mapping[str, Reader] = {
@@ -54,10 +53,12 @@ READERS: Mapping[str, Reader] = {
     "protocol": values.read_word("auto", "legacy", "modern"),
     "ask": values.read_word("newest", ONE),
     "secrets": values.read_word("shared", OWN),
-    "auth": values.read_word("oauth"),
+    "auth": values.read_word(*authorization.KEYS),
     "client_id": values.read_client_id,
     "client_secret": values.read_text,
+    "token_url": values.read_token_url,
     "scopes": values.read_scopes,
+    "audience": values.read_audience,
     "refresh_retry": values.read_truth,
     "on_change": values.read_word("hold", "warn", "allow"),
 }
@@ -159,7 +160,7 @@ def _find_faults(name: str, rows: Mapping[str, Any]) -> Iterator[tuple[FaultCode
     elif "command" in rows or "url" in rows:
         yield from _find_misplaced(rows)
         yield from _find_idle_secrets(rows)
-        yield from _find_sign_in_faults(rows)
+        yield from authorization.find_auth_faults(rows)
     elif not any(key not in READERS and suggest(key, ("command", "url")) for key in rows):
         yield "CONFIG_NO_SERVER", ': command or url is missing, such as command = "npx"'
 
@@ -174,26 +175,6 @@ def _find_misplaced(rows: Mapping[str, Any]) -> Iterator[tuple[FaultCode, str]]:
     if kind in TYPES and (kind == "stdio") != (own == "command"):
         rule = "a command speaks stdio" if own == "command" else "a URL speaks http or sse"
         yield "CONFIG_VALUE", f" type: {rule}: remove type"
-
-
-def _find_sign_in_faults(rows: Mapping[str, Any]) -> Iterator[tuple[FaultCode, str]]:
-    """Yield what does not go with signing people in, and what does not go without it."""
-    if "auth" not in rows:
-        for key in SIGN_IN:
-            if key in rows:
-                yield "CONFIG_VALUE", f' {key}: has no effect without auth = "oauth": remove it'
-        return
-    if "url" not in rows:
-        yield "CONFIG_VALUE", " auth: has no effect beside command: remove it"
-    if rows.get("per") == ALL:
-        yield "CONFIG_VALUE", ' auth: nobody signs in for all: remove per = "all"'
-    headers = rows.get("headers")
-    if isinstance(headers, Mapping) and any(str(name).lower() == "authorization" for name in headers):
-        yield "CONFIG_VALUE", " auth: each person's token is the Authorization header: remove that of headers"
-    if isinstance(rows.get("url"), str) and secret_references.find_names([rows["url"]]):
-        yield "CONFIG_VALUE", " auth: the URL must be the same for all: remove the secret from it"
-    if "client_secret" in rows and "client_id" not in rows:
-        yield "CONFIG_VALUE", " client_secret: client_id is missing"
 
 
 def _find_idle_secrets(rows: Mapping[str, Any]) -> Iterator[tuple[FaultCode, str]]:
@@ -212,7 +193,7 @@ def _expand(key: str, value: Any, environment: Mapping[str, str]) -> Any:
         return expand_placeholders(value, environment)
     if key in ("env", "headers") and isinstance(value, dict):
         return {name: _expand_named(name, text, environment) for name, text in value.items()}
-    if key in ("url", "client_id") and isinstance(value, str):
+    if key in ("url", "client_id", "token_url", "audience") and isinstance(value, str):
         return expand_url(value, environment)
     if key in OF_COMMAND:
         return _expand_words(value, environment)

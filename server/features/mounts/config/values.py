@@ -144,10 +144,29 @@ def read_scopes(value: Any) -> tuple[str, ...]:
 
 
 def read_client_id(value: Any) -> str:
-    word = read_text(value)
-    if not 0 < len(word) <= MAX_CLIENT_ID or not word.isascii() or not word.isprintable():
+    word = read_audience(value)
+    if not word:
         raise MountValueError("must be the id of a client, of printable ASCII")
     return word
+
+
+def read_audience(value: Any) -> str:
+    word = read_text(value)
+    secret_references.refuse_references(word)
+    if len(word) > MAX_CLIENT_ID or not word.isascii() or not word.isprintable():
+        raise MountValueError("must be of printable ASCII, such as an id or a URL")
+    return word
+
+
+def read_token_url(value: Any) -> str:
+    """Return the URL that gets a client's secret."""
+    from toolgate.server.cli.mcp_client.foreign_urls import is_secure_url  # start-up: few mounts have one
+
+    url = read_text(value)
+    secret_references.refuse_references(url)
+    if not is_secure_url(url):
+        raise MountValueError("must be an https URL, or http on this machine, such as https://auth.example.com/token")
+    return url
 
 
 def read_truth(value: Any) -> bool:

@@ -18,10 +18,12 @@ MAX_PRINCIPALS = 10_000
 
 
 class ResolvedMount(msgspec.Struct, frozen=True):
-    """A mount with the values of its secrets. `values` are not repeated to anybody."""
+    """A mount with the values of its secrets. `values` are not repeated to anybody. `owner`: whose token its requests
+    carry, or "" for one that all share."""
 
     config: MountConfig
     values: Collection[str] = ()
+    owner: str = ""
 
 
 class FoundSecrets(msgspec.Struct, frozen=True):
@@ -81,8 +83,9 @@ class SecretResolver:
         env = {name: filling.fill_in(text, values) for name, text in config.env.items()}
         headers = {name: filling.fill_in_header(name, text, values) for name, text in config.headers.items()}
         url = filling.fill_in_url(config.url, values) if config.url else ""
+        secret = filling.fill_in(config.client_secret, values) if config.fills_client_secret else config.client_secret
         hidden = {*values.values(), *map(filling.encode, values.values())}
-        return ResolvedMount(replace(config, env=env, headers=headers, url=url), hidden)
+        return ResolvedMount(replace(config, env=env, headers=headers, url=url, client_secret=secret), hidden)
 
     def _needs_own(self, principal: str) -> bool:
         """Whether the team's do not count. Who calls without a sign-in is the team."""
@@ -100,9 +103,11 @@ def _create_missing(found: FoundSecrets) -> MountError:
 def list_hidden(mount: ResolvedMount) -> Collection[str]:
     """Return what must not be repeated of a mount's configuration."""
     config = mount.config
-    return [*config.env.values(), *config.args, *list_secrets(config.url, config.headers), *mount.values]
+    known = (*config.env.values(), *config.args, config.client_secret)
+    return [*known, *list_secrets(config.url, config.headers), *mount.values]
 
 
 def find_secret_names(config: MountConfig) -> frozenset[str]:
     """Return the names of the secrets in the configuration of a mount."""
-    return secret_references.find_names((*config.env.values(), *config.headers.values(), config.url))
+    client = (config.client_secret,) if config.fills_client_secret else ()
+    return secret_references.find_names((*config.env.values(), *config.headers.values(), config.url, *client))

@@ -9,6 +9,8 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
+from msgspec.structs import replace
+
 from toolgate.server.features.mounts.config.mount_config import MountConfig
 from toolgate.server.features.mounts.kept_secrets.resolver import (
     FoundSecrets,
@@ -150,7 +152,7 @@ class Mount:
 
     def is_personal(self, principal: str) -> bool:
         """Return whether a principal has lists of its own, as of the last `note_secrets`."""
-        return bool(self.config.auth) or (self._secrets is not None and self._secrets.is_personal(principal))
+        return self.config.is_personal or (self._secrets is not None and self._secrets.is_personal(principal))
 
     def list_shared(self) -> list[MountLists]:
         """Return what all clients of each profile are shown who have no secret of their own."""
@@ -321,7 +323,7 @@ class Mount:
 
     def _find_owner(self, key: SessionKey, found: FoundSecrets | None) -> str:
         """Return whose secrets or sign-in a conversation has, or "" for those that all share."""
-        return key.principal if self.config.auth or (found is not None and found.is_personal) else ""
+        return key.principal if self.config.is_personal or (found is not None and found.is_personal) else ""
 
     def _resolve(self, found: FoundSecrets | None) -> ResolvedMount:
         """Return the mount with its secrets. Raises MountError."""
@@ -339,7 +341,7 @@ class Mount:
 
         hidden: Collection[str] = ()
         try:
-            mount = self._resolve(found)
+            mount = replace(self._resolve(found), owner=self._find_owner(key, found))
             hidden = list_hidden(mount)
             session = await self._opener.open(key, mount, note)
         except MountError as error:

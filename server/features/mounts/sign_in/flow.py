@@ -172,9 +172,7 @@ class MountSignIn:
         config, server = self._config, found.server
         if config.client_id:
             secret = await self._find_secret(config)
-            takes_basic = requests.BASIC in (server.auth_methods or (requests.BASIC,))  # RFC 8414 section 2
-            method = requests.BASIC if takes_basic else requests.POST
-            return FarClient(config.client_id, secret, method if secret else "none")
+            return FarClient(config.client_id, secret, requests.choose_method(secret, server.auth_methods))
         if server.takes_documents and self._public_url.startswith("https://"):
             return FarClient(f"{self._public_url}/{DOCUMENT}")
         known = await self._store.find_client(server.issuer, self._redirect_uri)

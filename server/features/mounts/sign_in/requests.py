@@ -5,7 +5,7 @@ Source: RFC 6749, RFC 7009, RFC 8707; MCP 2026-07-28 basic/authorization.
 
 import base64
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -33,11 +33,16 @@ class NotSentError(SignInFault):
 
 
 class RefusedError(SignInFault):
-    """The server has refused the grant for good. `is_client`: it does not know the client."""
+    """The server has refused the grant for good. `error`: its code, such as invalid_grant."""
 
-    def __init__(self, text: str, *, is_client: bool = False) -> None:
+    def __init__(self, text: str, error: str) -> None:
         super().__init__(text)
-        self.is_client = is_client
+        self.error = error
+
+    @property
+    def is_client(self) -> bool:
+        """Whether the server does not know the client."""
+        return self.error in CLIENT_UNKNOWN
 
 
 async def redeem_code(
@@ -81,9 +86,14 @@ async def revoke(requests: OAuthRequests, signed_in: SignedIn) -> bool:
 
 
 async def _ask(requests: OAuthRequests, signed_in: SignedIn, fields: Mapping[str, str]) -> OAuthAnswer:
-    asked = {**fields, "resource": signed_in.resource}
+    asked = {**fields, **({"resource": signed_in.resource} if signed_in.resource else {})}
+    return await ask_endpoint(requests, signed_in.token_endpoint, signed_in.client, asked)
+
+
+async def ask_endpoint(requests: OAuthRequests, url: str, client: FarClient, fields: Mapping[str, str]) -> OAuthAnswer:
+    """Return what a token endpoint answers to a form. Raises SignInFault."""
     try:
-        return await _send(requests, signed_in.token_endpoint, signed_in.client, asked)
+        return await _send(requests, url, client, fields)
     except (ServerUnreachableError, HostUnknownError, PrivateAddressError) as error:
         raise NotSentError(str(error)) from None
     except McpClientError as error:
@@ -101,34 +111,61 @@ async def _send(requests: OAuthRequests, url: str, client: FarClient, fields: Ma
     return await requests.send("POST", url, headers, urlencode(fields).encode())
 
 
+def choose_method(secret: str, methods: Sequence[str]) -> str:
+    """Return how a client shows its secret to a server whose metadata name these methods."""
+    if not secret:
+        return "none"
+    return BASIC if BASIC in (methods or (BASIC,)) else POST  # RFC 8414 section 2
+
+
 def _read_tokens(answer: OAuthAnswer, before: SignedIn) -> tuple[SignedIn, float | None]:
     """Raises SignInFault for an answer without a usable token."""
-    told = answer.json
-    error = told.get("error")
-    if answer.status in BUSY or (answer.status != 200 and error in LATER):
-        raise NotSentError(f"it is busy: {answer.error}")
-    if answer.status != 200 and error in ENDED:
-        raise RefusedError(f"it says {answer.error}", is_client=error in CLIENT_UNKNOWN)
-    if answer.status != 200:
-        raise SignInFault(f"it refuses: {answer.error}")
-    access, kind = told.get("access_token"), told.get("token_type")
-    if not _is_token(access) or not isinstance(kind, str) or kind.lower() != "bearer":
-        raise SignInFault("it sent no bearer token")
-    again = told.get("refresh_token")
-    scope = told.get("scope")
+    access = read_bearer(answer)
+    again, scope = answer.json.get("refresh_token"), answer.json.get("scope")
     signed_in = replace(
         before,
         access_token=access,
-        refresh_token=again if _is_token(again) else before.refresh_token,
+        refresh_token=again if is_token(again) else before.refresh_token,
         scope=scope if isinstance(scope, str) and scope else before.scope,
     )
-    lasts = told.get("expires_in")
+    lasts = read_lifetime(answer)
+    return signed_in, None if lasts is None else shorten(lasts)
+
+
+def read_bearer(answer: OAuthAnswer) -> str:
+    """Return the access token of an answer. Raises SignInFault."""
+    check_success(answer)
+    access, kind = answer.json.get("access_token"), answer.json.get("token_type")
+    if not is_token(access) or not isinstance(kind, str) or kind.lower() != "bearer":
+        raise SignInFault("it sent no bearer token")
+    return str(access)
+
+
+def check_success(answer: OAuthAnswer) -> None:
+    """Raises SignInFault for an answer that is an error."""
+    error = answer.json.get("error")
+    if answer.status in BUSY or (answer.status != 200 and error in LATER):
+        raise NotSentError(f"it is busy: {answer.error}")
+    if answer.status != 200 and error in ENDED:
+        raise RefusedError(f"it says {answer.error}", str(error))
+    if answer.status != 200:
+        raise SignInFault(f"it refuses: {answer.error}")
+
+
+def read_lifetime(answer: OAuthAnswer) -> float | None:
+    """Return how many seconds the token of an answer lasts, or None: its server does not say."""
+    lasts = answer.json.get("expires_in")
     if isinstance(lasts, str) and len(lasts) <= MAX_DIGITS and lasts.isdecimal():
         lasts = int(lasts)
     if isinstance(lasts, bool) or not isinstance(lasts, (int, float)) or not 0 < lasts < 2**31:
-        return signed_in, None
-    return signed_in, max(SHORTEST, lasts - min(EARLY, SHARE * lasts))
+        return None
+    return lasts
 
 
-def _is_token(value: Any) -> bool:
+def shorten(seconds: float) -> float:
+    """Return how long a token is used that lasts so long."""
+    return max(SHORTEST, seconds - min(EARLY, SHARE * seconds))
+
+
+def is_token(value: Any) -> bool:
     return isinstance(value, str) and 0 < len(value) <= MAX_TOKEN and value.isascii() and value.isprintable()

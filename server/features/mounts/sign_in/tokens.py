@@ -16,6 +16,7 @@ from toolgate.server.cli.mcp_client.challenge import parse_challenge
 from toolgate.server.cli.sign_in.discovery import MAX_SCOPES, SCOPE
 from toolgate.server.cli.sign_in.requests import OAuthRequests
 from toolgate.server.features.mounts.config.mount_config import MountConfig
+from toolgate.server.features.mounts.kept_secrets.resolver import ResolvedMount
 from toolgate.server.features.mounts.sign_in import requests
 from toolgate.server.features.mounts.sign_in.flow import FindSecret
 from toolgate.server.features.mounts.sign_in.requests import NotSentError, RefusedError
@@ -57,8 +58,9 @@ class MountTokens:
         self._work: dict[str, asyncio.Task[str]] = {}  # by principal
         self._requests = OAuthRequests(config.url)
 
-    def for_principal(self, principal: str) -> "PersonTokens":
-        return PersonTokens(self, principal)
+    def for_mount(self, mount: ResolvedMount) -> "PersonTokens":
+        """Return the tokens of the mount's owner, who is a person where people sign in."""
+        return PersonTokens(self, mount.owner)
 
     async def find(self, principal: str, rejected: str = "") -> str:
         """Return the token, another than the one that was rejected; "" for a person who has not signed in. Raises

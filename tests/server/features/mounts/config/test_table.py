@@ -115,6 +115,14 @@ def test_a_name_is_short_and_small(name: str) -> None:
 
 
 COMMAND, URL = 'command = "a"\n', 'url = "https://a"\n'
+MACHINE = (
+    URL
+    + """auth = "client_credentials"
+client_id = "c"
+client_secret = "${secret:S}"
+token_url = "https://t"
+"""
+)
 FAULTS = {
     'comand = "npx"': ("CONFIG_UNKNOWN_KEY", "unknown key 'comand' (did you mean command?)"),
     COMMAND + 'readonly = ["a"]': ("CONFIG_UNKNOWN_KEY", "did you mean read_only?"),
@@ -147,6 +155,27 @@ FAULTS = {
     'url = "https://a/#b"': ("CONFIG_VALUE", "url: must have no #"),
     URL + 'headers = { "a b" = "c" }': ("CONFIG_VALUE", "'a b' is not the name of a header"),
     URL + 'headers = { A = "b", a = "c" }': ("CONFIG_VALUE", "a is there twice"),
+    URL + 'scopes = ["a"]': ("CONFIG_VALUE", 'without auth = "oauth" or "client_credentials": remove it'),
+    URL + 'token_url = "https://b"': ("CONFIG_VALUE", "token_url: has no effect without auth"),
+    COMMAND + 'auth = "oauth"': ("CONFIG_VALUE", "auth: has no effect beside command"),
+    URL + 'auth = "oath"': ("CONFIG_VALUE", "(did you mean oauth?)"),
+    URL + 'auth = "oauth"\ntoken_url = "https://b"': (
+        "CONFIG_VALUE",
+        'token_url: has no effect beside auth = "oauth"',
+    ),
+    URL + 'auth = "oauth"\naudience = "b"': ("CONFIG_VALUE", 'audience: has no effect beside auth = "oauth"'),
+    URL + 'auth = "oauth"\nper = "all"': ("CONFIG_VALUE", "auth: nobody signs in for all"),
+    MACHINE.replace("client_id", "#"): ("CONFIG_VALUE", "client_id: is missing: name the client"),
+    MACHINE.replace("client_secret", "#"): ("CONFIG_VALUE", 'client_secret: is missing: write "${secret:NAME}"'),
+    MACHINE.replace("token_url", "#"): ("CONFIG_VALUE", "token_url: is missing: name where its authorization server"),
+    MACHINE.replace("https://t", "http://t"): ("CONFIG_VALUE", "token_url: must be an https URL, or http on this"),
+    MACHINE.replace("https://t", "https://${secret:T}"): ("CONFIG_PLACEHOLDER", "token_url: no secret may stand there"),
+    MACHINE + "refresh_retry = true": ("CONFIG_VALUE", 'no effect beside auth = "client_credentials"'),
+    MACHINE + 'audience = "a\\nb"': ("CONFIG_VALUE", "audience: must be of printable ASCII"),
+    MACHINE + 'headers = { authorization = "a" }': ("CONFIG_VALUE", "auth: its token is the Authorization header"),
+    MACHINE.replace("https://a", "https://a/${secret:A}"): ("CONFIG_VALUE", "auth: the URL must be the same for all"),
+    MACHINE + 'secrets = "own"\nper = "all"': ("CONFIG_VALUE", "own can be nobody's"),
+    MACHINE.replace("${secret:S}", "s") + 'secrets = "own"': ("CONFIG_VALUE", "secrets: has no effect where no"),
     URL + 'headers = { A = "b\\nc: d" }': ("CONFIG_VALUE", "A must be of printable ASCII on one line"),
     URL + 'headers = { A = "é" }': ("CONFIG_VALUE", "A must be of printable ASCII"),
     URL + 'headers = { A = "${env:BROKEN}" }': ("CONFIG_VALUE", "A must be of printable ASCII on one line"),

@@ -234,12 +234,18 @@ def create_handler(far: FarSignIn) -> type[http.server.BaseHTTPRequestHandler]:
 @contextlib.contextmanager
 def far_sign_in() -> Iterator[FarSignIn]:
     far = FarSignIn()
-    served = http.server.ThreadingHTTPServer(("127.0.0.1", 0), create_handler(far))
+    with serve(far, create_handler(far)):
+        yield far
+
+
+@contextlib.contextmanager
+def serve(far: FarSignIn, handler: type[http.server.BaseHTTPRequestHandler]) -> Iterator[None]:
+    served = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
     far.origin = f"http://127.0.0.1:{served.server_port}"
     thread = threading.Thread(target=served.serve_forever)
     thread.start()
     try:
-        yield far
+        yield
         assert not [each for each in far.seen if JWT.search(each)], "a token of a client of Toolgate came here"
     finally:
         served.shutdown()

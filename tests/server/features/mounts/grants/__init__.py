@@ -1,0 +1,1 @@
+"""Tokens for mounts that nobody signs in for."""

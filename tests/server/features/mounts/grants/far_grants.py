@@ -1,0 +1,61 @@
+"""A mounted server whose authorization server gives tokens to clients: strict, and with faults to order."""
+
+import base64
+import contextlib
+import http.server
+import time
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import unquote_plus
+
+from tests.server.features.mounts.sign_in.far_sign_in import FarSignIn, create_handler, serve
+
+CLIENT = "ours"
+SECRET = "s3cret: of the team/%+ü"
+
+
+class FarGrants(FarSignIn):
+    """What it knows and counts beside a FarSignIn. `subjects`: secret → who a token is for; `methods`: how it takes
+    secrets; `asked`: the forms that its token endpoint got, with the way of the secret."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.subjects = {SECRET: "the-team"}
+        self.methods = ["basic", "post"]
+        self.asked: list[dict[str, str]] = []
+
+    def identify(self, asked: dict[str, str], given: str) -> str | None:
+        """Return the secret of the client that asks, if it shows it right."""
+        way, id, secret = "post", asked.pop("client_id", ""), asked.pop("client_secret", "")
+        if given.startswith("Basic "):
+            assert not secret
+            way = "basic"
+            id, _, secret = base64.b64decode(given[6:]).decode().partition(":")
+            id, secret = unquote_plus(id), unquote_plus(secret)
+        self.asked.append({**asked, "way": way})
+        return secret if id == CLIENT and secret in self.subjects and way in self.methods else None
+
+
+def create_granting_handler(far: FarGrants) -> type[http.server.BaseHTTPRequestHandler]:
+    handler: Any = create_handler(far)
+
+    class GrantingHandler(handler):  # type: ignore[misc]  # a class that a function makes
+        def _token(self, asked: dict[str, str], given: str) -> None:
+            secret = far.identify(asked, given)
+            time.sleep(far.refresh_takes)
+            if far.answers:
+                self._send(*far.answers.pop(0))
+            elif secret is None:
+                self._send(401, {"error": "invalid_client"})
+            else:
+                assert asked["grant_type"] == "client_credentials", asked
+                self._send(200, far.issue(far.subjects[secret], asked.get("scope", "")))
+
+    return GrantingHandler
+
+
+@contextlib.contextmanager
+def far_grants() -> Iterator[FarGrants]:
+    far = FarGrants()
+    with serve(far, create_granting_handler(far)):
+        yield far
