@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from toolgate.server.app.session_opener import OpenSessions
+    from toolgate.server.auth.login.providers import IdentityProvider
     from toolgate.server.auth.oauth_server.service import AuthorizationService
     from toolgate.server.auth.revocation_watch import GrantHolder
     from toolgate.server.auth.setup import Access
@@ -153,6 +154,7 @@ class AppHost(StateHost):
         self.dispatcher: Slot[Dispatcher] = Slot("dispatcher", self._create_dispatcher)
         self.open_sessions: Slot[OpenSessions] = Slot("open_sessions", self._create_session_opener)
         self._authorization: AuthorizationService | None = None  # from the first page's address on
+        self.identity_providers: Sequence[IdentityProvider] = ()  # likewise
 
     @property
     def signs_in(self) -> bool:
@@ -182,6 +184,7 @@ class AppHost(StateHost):
             self.create_counters(),
         )
         self._authorization = opened.authorization
+        self.identity_providers = list(opened.sign_in.providers.values()) if opened.sign_in is not None else []
         return opened
 
     async def end_principal(self, principal: str) -> None:

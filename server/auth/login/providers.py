@@ -7,7 +7,7 @@ import base64
 import hmac
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from toolgate.server.auth.login.accounts import Person, SignInError
 from toolgate.server.auth.login.allowlist import UserAllowlist
+from toolgate.server.auth.login.provider_tokens import ProviderClient, ProviderTokens, TokenKeeper
 from toolgate.server.auth.login.sessions import derive_state, derive_value, pkce_challenge
 from toolgate.server.auth.tokens import jose
 from toolgate.server.auth.tokens.external_issuer import DocumentError, discover, fetch_json, find_endpoint
@@ -31,6 +32,7 @@ NAMES = {"accounts.google.com": "Google", "login.microsoftonline.com": "Microsof
 HOSTED: Mapping[str, str] = {"https://accounts.google.com": "hd"}
 OWN_DOMAINS = ("@gmail.com", "@googlemail.com")
 MAX_EMAIL = 254  # characters (RFC 5321 section 4.5.3.1.3)
+SCOPE, OFFLINE = "openid email profile", "offline_access"
 SELECT = {"prompt": "select_account"}  # OpenID Connect Core section 3.1.2.1; GitHub knows it too
 GITHUB_API = "https://api.github.com"
 NOT_ALLOWED = "you signed in there, but that account may not use this server: ask its operator for access"
@@ -87,6 +89,7 @@ class OpenIdProvider:
         self._allowlist = allowlist
         self._web = _ProviderClient(fetch, self.title)
         self._now = now
+        self.keeper: TokenKeeper | None = None  # of what sign-ins give, if a feature has one
         self._metadata: tuple[float, Mapping[str, Any]] | None = None
         self._keys: tuple[float, list[jose.JoseKey]] | None = None
 
@@ -96,7 +99,7 @@ class OpenIdProvider:
             "response_type": "code",
             "client_id": self._client,
             "redirect_uri": back,
-            "scope": "openid email profile",
+            "scope": f"{SCOPE} {OFFLINE}" if self._wants_tokens and _offers(metadata, OFFLINE) else SCOPE,
             "state": derive_state(ticket),
             "nonce": derive_value(ticket, "nonce"),
             **pkce_challenge(ticket),
@@ -125,7 +128,23 @@ class OpenIdProvider:
         person = Person(self.issuer, subject, name, email)
         if not self.permits(person):
             raise SignInError(NOT_ALLOWED)
+        if self.keeper is not None and self._wants_tokens:
+            await self.keeper.keep(person, _read_kept(tokens, claims["exp"]))
         return person
+
+    async def find_client(self) -> ProviderClient:
+        """Return what this server is at the provider. Raises SignInError."""
+        metadata = await self._discover()
+        endpoint = _endpoint(metadata, "token_endpoint", self.title)
+        return ProviderClient(endpoint, self._client, self._secret, _list_methods(metadata))
+
+    async def verify_id_token(self, token: object) -> dict[str, Any]:
+        """Return the claims of an ID token for this server. Raises SignInError."""
+        return await self._claims(await self._discover(), token)
+
+    @property
+    def _wants_tokens(self) -> bool:
+        return self.keeper is not None and self.keeper.wants_tokens
 
     def _email(self, claims: Mapping[str, Any]) -> str | None:
         """Return the address if the provider vouches for it."""
@@ -161,8 +180,7 @@ class OpenIdProvider:
             "code_verifier": derive_value(ticket, "verifier"),
         }
         headers: dict[str, str] = {}
-        methods = metadata.get("token_endpoint_auth_methods_supported", ["client_secret_basic"])
-        if self._secret and "client_secret_basic" in methods:
+        if self._secret and "client_secret_basic" in _list_methods(metadata):
             del form["client_id"]
             pair = f"{quote(self._client, safe='')}:{quote(self._secret, safe='')}"  # RFC 6749 section 2.3.1
             headers["authorization"] = "Basic " + base64.b64encode(pair.encode()).decode()
@@ -317,6 +335,23 @@ def _endpoint(metadata: Mapping[str, Any], name: str, title: str) -> str:
         return find_endpoint(metadata, name)
     except DocumentError:
         raise SignInError(f"{title} can't be used: its metadata has no usable {name}") from None
+
+
+def _read_kept(tokens: Mapping[str, Any], expires_at: Any) -> ProviderTokens:
+    """Return what is kept of a sign-in whose ID token was verified."""
+    again = tokens.get("refresh_token")
+    return ProviderTokens(tokens["id_token"], again if isinstance(again, str) else "", expires_at)
+
+
+def _list_methods(metadata: Mapping[str, Any]) -> Sequence[str]:
+    """Return how a client may show its secret (Discovery section 3)."""
+    methods = metadata.get("token_endpoint_auth_methods_supported", ["client_secret_basic"])
+    return [method for method in methods if isinstance(method, str)] if isinstance(methods, list) else []
+
+
+def _offers(metadata: Mapping[str, Any], scope: str) -> bool:
+    scopes = metadata.get("scopes_supported")
+    return isinstance(scopes, list) and scope in scopes
 
 
 def _with_query(url: str, asked: Mapping[str, str]) -> str:

@@ -6,6 +6,7 @@ from functools import partial
 
 from toolgate.server.cli.doctor.report import CheckError, CheckFinding, CheckNote, CheckSkippedError, DoctorPart
 from toolgate.server.config.load import Config
+from toolgate.server.policy.sign_in_methods import OIDC, parse_method
 
 LIKE_NPX = ("bunx", "pnpx")
 PACKAGE_PROGRAMS = ("npx", "uvx", *LIKE_NPX)
@@ -51,6 +52,10 @@ async def mounts(config: Config) -> CheckFinding:
     if held:
         counts = ", ".join(f"{name} ({count})" for name, count in held.items())
         notes.append((f"held: {counts}", "toolgate mount review NAME shows what has changed"))
+    exchanging = [mount.name for mount in found.mounts if mount.auth == "exchange"]
+    if exchanging and not has_provider(config):
+        told_of = f"{', '.join(exchanging)} can be called by nobody, as no identity provider signs people in here"
+        notes.append((told_of, "serve HTTP with --login oidc=ISSUER"))
     unpinned = [mount.name for mount in found.mounts if is_unpinned(mount.command, mount.args)]
     if unpinned:
         remedy = "name a version, such as package@1.2.3: what is approved of a server does not pin its code"
@@ -58,6 +63,12 @@ async def mounts(config: Config) -> CheckFinding:
     if notes:
         return CheckNote("; ".join([told, *(note for note, _ in notes)]), "; ".join(remedy for _, remedy in notes))
     return told
+
+
+def has_provider(config: Config) -> bool:
+    """Return whether people sign in here with an OpenID Connect provider, whose word can be exchanged."""
+    is_own = config.is_remote and config.auth == "oauth"
+    return is_own and any(parse_method(way)[0] is OIDC for way in config.login)
 
 
 def is_unpinned(command: str, args: Sequence[str]) -> bool:

@@ -28,6 +28,7 @@ from toolgate.server.features.mounts.openers import (
     TokenSources,
     create_client_tokens,
     create_opener,
+    create_person_tokens,
     create_resolver,
     make_id,
 )
@@ -44,6 +45,7 @@ from toolgate.tools.api.registry import Part, Registry
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from toolgate.server.features.mounts.grants.identities import Identities
     from toolgate.server.features.mounts.sign_in.service import SignInService
     from toolgate.server.overview.page_part import PagePart
     from toolgate.transports.web.http import Request, WebEndpoint
@@ -69,6 +71,7 @@ class MountsFeature:
         self._comparison: FileComparison | None = None  # with other servers on the state
         self._pins: PinBook | None = None
         self._sign_ins: SignInService | None = None  # once a mount or a page needs them
+        self._identities: Identities | None = None  # likewise
         self._serves = False  # whether other lists can be announced
 
     def build(self, host: AppHost) -> None:
@@ -120,6 +123,8 @@ class MountsFeature:
                 await self._pins.close()
             if self._sign_ins is not None:
                 await self._sign_ins.close()
+            if self._identities is not None:
+                await self._identities.close()
             await publisher.end()
 
     def _create_secrets_part(self, host: AppHost) -> "PagePart":
@@ -144,7 +149,25 @@ class MountsFeature:
 
         service = self._open_sign_ins(host)
         service.public_url = pages.public_url if host.has_sign_in_page else ""
+        self._use_provider(host, pages.public_url)
         return SignInPages(service, pages, identify, host.config.name).routes()
+
+    def _use_provider(self, host: AppHost, public_url: str) -> None:
+        """Have people's sign-ins at an identity provider kept while a mount asks for them."""
+        from toolgate.server.auth.login.providers import OpenIdProvider  # start-up, as above
+
+        for provider in host.identity_providers:
+            if isinstance(provider, OpenIdProvider):
+                self._open_identities(host).use(provider, public_url)
+
+    def _open_identities(self, host: AppHost) -> "Identities":
+        from toolgate.server.features.mounts.grants.identities import Identities  # start-up, as above
+
+        if self._identities is None:
+            service = self._open_sign_ins(host)
+            service.keeps_identities = True
+            self._identities = Identities(service.store)
+        return self._identities
 
     def _note_sign_in(self, principal: str, mount: str, is_over: bool) -> None:
         for served in self._list_served():
@@ -279,6 +302,8 @@ class MountsFeature:
         served.forwarder.parked.end(None)
         if self._sign_ins is not None:
             self._sign_ins.close_tokens(served.mount.config)
+        if self._identities is not None:
+            self._identities.close_mount(served.mount.config)
         await served.mount.close()
 
     def _create_mount(self, host: AppHost, config: MountConfig) -> ServedMount:
@@ -309,6 +334,10 @@ class MountsFeature:
                 return self._open_sign_ins(host).open_tokens(config)
             case "client_credentials":
                 return create_client_tokens(config)
+            case "exchange":
+                identities = self._open_identities(host)
+                identities.open_mount(config)
+                return create_person_tokens(config, identities)
             case _:
                 return None
 

@@ -5,7 +5,7 @@ import hashlib
 import socket
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from toolgate.server.app.host import AppHost
 from toolgate.server.features.mounts.config.access import create_access
@@ -26,6 +26,9 @@ from toolgate.server.features.mounts.upstream.http_client import HttpClient, Tok
 from toolgate.server.features.mounts.upstream.session import UpstreamSession
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.workspace.workspace import ProgramStream, Workspace
+
+if TYPE_CHECKING:
+    from toolgate.server.features.mounts.grants.identities import Identities
 
 GUARDED = {"PYTHONNOUSERSITE": "1"}  # the home is the person's, and what lies there must not run with the variables
 
@@ -155,6 +158,15 @@ def create_client_tokens(config: MountConfig) -> TokenSources:
     from toolgate.server.features.mounts.grants.granted_tokens import GrantedTokens
 
     return GrantedTokens(ClientCredentials(config.token_url))
+
+
+def create_person_tokens(config: MountConfig, identities: "Identities") -> TokenSources:
+    """Return the tokens that people get at one mount by the word of their identity provider."""
+    from toolgate.server.features.mounts.grants.exchange import EnterpriseGrant, TokenExchange  # start-up, as above
+    from toolgate.server.features.mounts.grants.granted_tokens import GrantedTokens
+
+    exchange = TokenExchange(config.token_url, identities) if config.token_url else EnterpriseGrant(config, identities)
+    return GrantedTokens(exchange)
 
 
 def create_resolver(host: AppHost, config: MountConfig) -> SecretResolver | None:

@@ -78,16 +78,19 @@ class Provider:
         right = base64.urlsafe_b64encode(digest).decode().rstrip("=")
         if asked is None or asked["code_challenge"] != right or asked["redirect_uri"] != form["redirect_uri"]:
             return 400, {"error": "invalid_grant"}
-        if _credentials(form, authorization) != (CLIENT, SECRET):
+        if read_credentials(form, authorization) != (CLIENT, SECRET):
             return 401, {"error": "invalid_client"}
-        now = int(time.time())
-        claims = {"iss": self.url, "aud": CLIENT, "sub": "248289", "iat": now, "exp": now + 300}
-        claims = _less({**claims, "nonce": asked.get("nonce"), **self.claims})
-        token = self.sign(claims) if self.sign is not None else jose.sign(claims, self.key, "JWT")
+        token = self.issue_id_token(nonce=asked.get("nonce"))
         return 200, {"access_token": form["code"], "token_type": "bearer", "id_token": token}
 
+    def issue_id_token(self, **more: Any) -> str:
+        now = int(time.time())
+        claims = {"iss": self.url, "aud": CLIENT, "sub": "248289", "iat": now, "exp": now + 300}
+        claims = _less({**claims, **more, **self.claims})
+        return self.sign(claims) if self.sign is not None else jose.sign(claims, self.key, "JWT")
 
-def _credentials(form: dict[str, str], authorization: str) -> tuple[str, str]:
+
+def read_credentials(form: dict[str, str], authorization: str) -> tuple[str, str]:
     if authorization.startswith("Basic "):
         name, _, secret = base64.b64decode(authorization[6:]).decode().partition(":")
         return urllib.parse.unquote(name), urllib.parse.unquote(secret)
@@ -99,8 +102,8 @@ def _less(named: dict[str, Any]) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def provider() -> Iterator[Provider]:
-    made = Provider()
+def provider(made: Provider | None = None) -> Iterator[Provider]:
+    made = made or Provider()
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:

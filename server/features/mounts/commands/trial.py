@@ -20,6 +20,11 @@ from toolgate.server.features.mounts.upstream.errors import MountError, Upstream
 
 PATIENCE = 60.0  # seconds for one mount
 
+UNTRIED = {  # the code and the reason, by `auth`
+    "oauth": ("SIGN_IN_REQUIRED", "each person signs in there, on the first page of a server over HTTP"),
+    "exchange": ("IDENTITY_MISSING", "people have tokens there who sign in over HTTP with --login oidc"),
+}
+
 
 class MountTrial(msgspec.Struct, frozen=True):
     """How a mount did. `code` and `error` are "" where it works. `seconds`: until its lists were there."""
@@ -45,9 +50,9 @@ async def try_mounts(
 
 
 async def _try_mount(host: AppHost, mount: MountConfig, profile: ClientProfile) -> MountTrial:
-    if mount.is_personal:
-        told = "each person signs in there, on the first page of a server over HTTP: nothing is tried from here"
-        return MountTrial(mount.name, 0.0, code="SIGN_IN_REQUIRED", error=told)
+    if mount.auth in UNTRIED:
+        code, told = UNTRIED[mount.auth]
+        return MountTrial(mount.name, 0.0, code=code, error=f"{told}: nothing is tried from here")
     tokens = create_client_tokens(mount) if mount.auth else None
     opener, began = create_opener(host, mount, tokens), time.monotonic()
     principal = "" if host.config.is_remote else LOCAL_NAME

@@ -6,10 +6,11 @@ from typing import Any
 from toolgate.server.features.mounts.config import secret_references
 from toolgate.server.features.mounts.config.faults import FaultCode
 
-OAUTH, CLIENT_CREDENTIALS = "oauth", "client_credentials"
+OAUTH, CLIENT_CREDENTIALS, EXCHANGE = "oauth", "client_credentials", "exchange"
 KEYS: Mapping[str, tuple[str, ...]] = {
     OAUTH: ("client_id", "client_secret", "scopes", "refresh_retry"),
     CLIENT_CREDENTIALS: ("client_id", "client_secret", "scopes", "token_url", "audience"),
+    EXCHANGE: ("client_id", "client_secret", "scopes", "token_url", "audience"),
 }
 NEEDED: Mapping[str, Mapping[str, str]] = {
     CLIENT_CREDENTIALS: {
@@ -17,6 +18,7 @@ NEEDED: Mapping[str, Mapping[str, str]] = {
         "client_secret": 'write "${secret:NAME}", and set it by toolgate secret set NAME',
         "token_url": "name where its authorization server gives tokens, such as https://auth.example.com/token",
     },
+    EXCHANGE: {"client_id": "name the client that its authorization server has registered"},
 }
 ALL_KEYS = tuple(dict.fromkeys(key for keys in KEYS.values() for key in keys))
 

@@ -10,7 +10,7 @@ from toolgate.tools.api.scopes import PLUGINS
 
 Sharing = Literal["person", "session", "all"]
 Era = Literal["auto", "legacy", "modern"]
-Auth = Literal["", "oauth", "client_credentials"]
+Auth = Literal["", "oauth", "client_credentials", "exchange"]
 OnChange = Literal["hold", "warn", "allow"]
 
 TIMEOUT = 60.0
@@ -49,7 +49,7 @@ class MountConfig(msgspec.Struct, frozen=True, kw_only=True):
     asks_one: whether calls come one at a time, so that its questions are known to be of one call
     needs_own_secrets: whether the team's secrets do not count
     auth: how requests to the URL get a token: "oauth" where each person signs in there, "client_credentials" for this
-        server itself
+        server itself, "exchange" for what a person's identity provider says of them
     client_id, client_secret: of this server there, if its operator has registered one
     token_url: where tokens are given; "": as the server of the URL says
     scopes: to ask for, in place of those that the server names
@@ -93,9 +93,9 @@ class MountConfig(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_personal(self) -> bool:
         """Whether each person has a token of their own."""
-        return self.auth == "oauth"
+        return self.auth in ("oauth", "exchange")
 
     @property
     def fills_client_secret(self) -> bool:
         """Whether the client's secret is that of whoever calls: where people sign in, it is the team's."""
-        return self.auth == "client_credentials"
+        return self.auth in ("client_credentials", "exchange")

@@ -6,7 +6,7 @@ request carries it.
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from toolgate.server.base.text import to_line
@@ -18,6 +18,7 @@ from toolgate.server.features.mounts.sign_in.store import SignInFault
 from toolgate.server.features.mounts.upstream.errors import MountError, UpstreamFault, hide_secrets
 
 MAX_OWNERS = 10_000
+ASK_WITHIN = 50.0  # seconds
 PAUSE = 5.0  # seconds after a failure in which nothing is asked again
 MAX_SHOWN = 300  # characters of what a server says
 REMEDIES = {
@@ -25,6 +26,7 @@ REMEDIES = {
     "unauthorized_client": "have the client allowed this grant there",
     "invalid_scope": "check scopes",
     "invalid_target": "check audience",
+    "invalid_grant": "ask its operator whether you may use it, or check client_id",
 }
 
 
@@ -121,7 +123,11 @@ class OwnerTokens:
     async def _ask(self, rejected: str) -> None:
         """Take a new token, or note why there is none. Raises MountError."""
         try:
-            given = await self._grant.ask(self.mount)
+            async with asyncio.timeout(ASK_WITHIN):
+                given = await self._grant.ask(self.mount)
+        except TimeoutError:
+            self._note_fault(MountError("CONNECT_FAILED", f"{self._grant.place} gives no token in {ASK_WITHIN:g} s"))
+            return
         except SignInFault as error:
             self._note_fault(self._describe(error))
             return
@@ -147,12 +153,9 @@ class OwnerTokens:
         return error
 
     def _describe(self, error: SignInFault) -> MountError:
-        said = hide_secrets(error.text, self._list_hidden())
+        said = hide_secrets(error.text, [*self.mount.values, self.recent])
         if isinstance(error, NotSentError):
             return MountError("CONNECT_FAILED", f"{self._grant.place} gives no token now: {said}")
         remedy = REMEDIES.get(error.error, "") if isinstance(error, RefusedError) else ""
         check = f"; {remedy} of {self._table}" if remedy else ""
         return MountError("TOKEN_REFUSED", f"{self._grant.place} gives no token: {said}{check}")
-
-    def _list_hidden(self) -> Collection[str]:
-        return [*self.mount.values, self.mount.config.client_secret, self.recent]

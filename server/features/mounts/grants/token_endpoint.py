@@ -14,6 +14,10 @@ from toolgate.server.features.mounts.config.mount_config import MountConfig
 from toolgate.server.features.mounts.sign_in import requests
 from toolgate.server.features.mounts.sign_in.requests import RefusedError
 from toolgate.server.features.mounts.sign_in.store import FarClient
+from toolgate.server.features.mounts.upstream.errors import hide_secrets
+
+SECRET_FIELDS = ("subject_token", "assertion", "refresh_token")
+WORDS = ("error", "error_description")  # that people are shown
 
 
 class GivenToken(msgspec.Struct, frozen=True):
@@ -41,19 +45,25 @@ class TokenEndpoint:
         """Return its answer, which is a success. Where nothing says how it wants a secret, one that the header does
         not show right is shown in the form. Raises SignInFault."""
         client = FarClient(id, secret, self._method if secret else "none")
-        answer = await requests.ask_endpoint(self._requests, self.url, client, fields)
+        answer = await self._send(client, fields)
         try:
             requests.check_success(answer)
         except RefusedError as error:
             if not error.is_client or self._is_method_known or client.method != requests.BASIC:
                 raise
-            answer = await requests.ask_endpoint(
-                self._requests, self.url, replace(client, method=requests.POST), fields
-            )
+            answer = await self._send(replace(client, method=requests.POST), fields)
             requests.check_success(answer)
             self._method = requests.POST
         self._is_method_known = True
         return answer
+
+    async def _send(self, client: FarClient, fields: Mapping[str, str]) -> OAuthAnswer:
+        """Return its answer, whose words repeat no secret."""
+        answer = await requests.ask_endpoint(self._requests, self.url, client, fields)
+        secrets = [client.secret, *(fields[name] for name in SECRET_FIELDS if name in fields)]
+        said = {name: told for name, told in answer.json.items() if name in WORDS and isinstance(told, str)}
+        shown = {name: hide_secrets(told, secrets) for name, told in said.items()}
+        return replace(answer, json={**answer.json, **shown})
 
 
 def read_given(answer: OAuthAnswer) -> GivenToken:

@@ -348,7 +348,7 @@ class Mount:
             tokens = self._opener.list_tokens(key.principal)
             fault = UpstreamFault(error.code, hide_secrets(error.sentence, [*hidden, *tokens]))
             is_theirs = bool(self._find_owner(key, found))
-            waits = error.code != "SIGN_IN_REQUIRED"  # until then nobody has tried anything
+            waits = error.code not in ("SIGN_IN_REQUIRED", "IDENTITY_MISSING")  # until then nobody has tried anything
             self.standing.note_failure(key.principal, fault, is_theirs=is_theirs, waits=waits)
             raise fault.create_error() from None
         session.hidden = hidden
@@ -388,6 +388,10 @@ class Mount:
         except UpstreamRefusedError as error:
             told = hide_secrets(str(error), [*session.hidden, *self._opener.list_tokens(key.principal)])
             raise MountError("LIST_FAILED", f"it refused to list what it has: {told}") from None
+        except MountError as error:
+            if error.code != "TOKEN_REFUSED":  # this one comes once a conversation is open, and nobody has noted it
+                raise
+            raise MountError("LIST_FAILED", f"it refused to list what it has: {error.sentence}") from None
 
     async def _refresh(self, profile: ClientProfile, after: float) -> None:
         if after:

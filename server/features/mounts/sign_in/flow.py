@@ -149,12 +149,7 @@ class MountSignIn:
 
     async def _discover(self) -> FoundServer:
         """Raises SignInFault."""
-        try:
-            answer = await self._requests.send("POST", self._config.url, MESSAGE, INITIALIZE)
-            header = answer.headers.get("www-authenticate", "") if answer.status == 401 else ""
-            found = await discover_by(self._requests, self._config.url, parse_challenge(header))
-        except McpClientError as error:
-            raise SignInFault(str(error)) from None
+        found = await find_server(self._requests, self._config.url)
         if get_origin(found.server.authorization_endpoint) == get_origin(self._public_url):
             raise SignInFault(f"{found.server.issuer} sends people to this server itself: refused")
         _refuse_mix_up(found.server)
@@ -191,6 +186,16 @@ class MountSignIn:
         client = _read_client(told)
         await self._store.keep_client(server.issuer, self._redirect_uri, client)
         return client
+
+
+async def find_server(requests: OAuthRequests, url: str) -> FoundServer:
+    """Return the authorization server that the mounted server at `url` names. Raises SignInFault."""
+    try:
+        answer = await requests.send("POST", url, MESSAGE, INITIALIZE)
+        header = answer.headers.get("www-authenticate", "") if answer.status == 401 else ""
+        return await discover_by(requests, url, parse_challenge(header))
+    except McpClientError as error:
+        raise SignInFault(str(error)) from None
 
 
 def _refuse_mix_up(server: IssuerMetadata) -> None:

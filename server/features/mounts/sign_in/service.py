@@ -20,7 +20,7 @@ from toolgate.server.features.mounts.sign_in import requests
 from toolgate.server.features.mounts.sign_in.arrivals import ConnectionArrivals
 from toolgate.server.features.mounts.sign_in.elicitation import SignInElicitation
 from toolgate.server.features.mounts.sign_in.flow import MountSignIn
-from toolgate.server.features.mounts.sign_in.store import ConnectionStore, MountConnection, SignInFault
+from toolgate.server.features.mounts.sign_in.store import IDENTITY, ConnectionStore, MountConnection, SignInFault
 from toolgate.server.features.mounts.sign_in.tokens import MountTokens
 from toolgate.server.state.store import StateError
 
@@ -46,6 +46,7 @@ class SignInService:
         self._on_change = on_change
         self._find_label = find_label
         self.public_url = ""  # of the pages, once they are served
+        self.keeps_identities = False  # of people, as their identity provider knows them
         self._secrets = secrets
         self._name = name
         self._tokens: dict[str, MountTokens] = {}  # by mount
@@ -95,6 +96,8 @@ class SignInService:
         one. Raises StateError."""
         removed = await self.store.remove(principal, mount)
         for held in removed:
+            if held.mount == IDENTITY:  # it ends with the account here, and the person's sessions there go on
+                continue
             self.note_change(principal, held.mount, is_over=True)
             task = asyncio.get_running_loop().create_task(self._revoke(held))
             self._revoking.add(task)
@@ -104,7 +107,7 @@ class SignInService:
     async def end_orphans(self) -> None:
         """End what people have whose accounts were removed, again and again."""
         while True:
-            if self._configs:
+            if self._configs or self.keeps_identities:
                 with contextlib.suppress(StateError):  # the next look finds them
                     for principal in await self.store.list_orphans():
                         await self.disconnect(principal)

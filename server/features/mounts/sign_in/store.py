@@ -19,6 +19,7 @@ from toolgate.tools.api.errors import ToolError
 
 DEPARTURE = 600.0  # seconds that a person may take at the authorization server
 MAX_DEPARTURES = 8  # of one person; the oldest give way
+IDENTITY = "@identity"  # no mount's name: the row of what a person's identity provider has given
 UNREADABLE = "its tokens can't be read: the key that sealed them was lost"
 
 
@@ -89,23 +90,17 @@ class ConnectionStore:
         return None if row is None else self._open(row)
 
     async def list(self, principal: str) -> Sequence[MountConnection]:
-        """Return the connections of a person, by mount."""
+        """Return the connections of a person to mounts, by their names."""
         if self._store.is_empty():
             return []
-        return [self._open(row) for row in await self._store.read(partial(rows.list_connections, principal=principal))]
+        found = await self._store.read(partial(rows.list_connections, principal=principal))
+        return [self._open(row) for row in found if row.mount != IDENTITY]
 
     async def keep(self, principal: str, departure: "Departure", signed_in: SignedIn, expires_at: float | None) -> bool:
         """Store the connection that a sign-in has made, in place of the one before. Return False if the person is gone
         meanwhile."""
-        mount, server = departure.mount, departure.server
-        row: dict[str, Any] = {
-            "server": server,
-            "sealed": self._seal(signed_in, principal, mount),
-            "expires_at": expires_at,
-            "refreshing_since": None,
-            "ended": None,
-            "made_at": self.now(),
-        }
+        mount = departure.mount
+        row = self._create_row(principal, mount, departure.server, signed_in, expires_at)
 
         def keep(connection: Any) -> bool:
             if not rows.end_departure(connection, departure.hashed):
@@ -114,6 +109,23 @@ class ConnectionStore:
             return True
 
         return bool(await self._write(keep))
+
+    async def keep_identity(self, principal: str, server: str, signed_in: SignedIn, expires_at: float) -> None:
+        """Store what a person's identity provider gave them with a sign-in here, in place of the one before."""
+        row = self._create_row(principal, IDENTITY, server, signed_in, expires_at)
+        await self._write(partial(rows.write_connection, principal=principal, mount=IDENTITY, **row))
+
+    def _create_row(
+        self, principal: str, mount: str, server: str, signed_in: SignedIn, expires_at: float | None
+    ) -> dict[str, Any]:
+        return {
+            "server": server,
+            "sealed": self._seal(signed_in, principal, mount),
+            "expires_at": expires_at,
+            "refreshing_since": None,
+            "ended": None,
+            "made_at": self.now(),
+        }
 
     async def note_wanted(self, held: MountConnection, wanted: str) -> None:
         """Have the next sign-in ask for these scopes, too.

@@ -7,7 +7,7 @@ server takes a second try (`refresh_retry`).
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import msgspec
 from msgspec.structs import replace
@@ -31,6 +31,9 @@ KEPT_FOR = 15.0  # seconds until the state is asked again: a person may end the 
 UNKNOWN = "what became of its last refresh is not known"
 
 
+Refresh = Callable[[SignedIn, str], Awaitable[tuple[SignedIn, float | None]]]  # and in how many seconds it is due again
+
+
 class KeptToken(msgspec.Struct, frozen=True):
     """A token that can be used until then, by the clock of the state."""
 
@@ -39,7 +42,8 @@ class KeptToken(msgspec.Struct, frozen=True):
 
 
 class MountTokens:
-    """The tokens of all people at one mount. `find_link()` returns where a person connects."""
+    """The tokens of all people at one mount. `find_link()` returns where a person connects; `refresh(signed_in,
+    principal)` has new tokens sent."""
 
     def __init__(
         self,
@@ -48,8 +52,10 @@ class MountTokens:
         store: ConnectionStore,
         find_link: Callable[[], str],
         find_secret: FindSecret,
+        refresh: Refresh | None = None,
     ) -> None:
         self._config = config
+        self._send_refresh = refresh or (lambda signed_in, _: requests.refresh(self._requests, signed_in))
         self._find_secret = find_secret
         self._server = server
         self._store = store
@@ -168,7 +174,7 @@ class MountTokens:
             return await self._put_off(held, rejected, error)
         for left in reversed(range(2 if self._config.refresh_retry else 1)):
             try:
-                signed_in, lasts = await requests.refresh(self._requests, asked)
+                signed_in, lasts = await self._send_refresh(asked, held.principal)
             except NotSentError as error:
                 return await self._put_off(held, rejected, error)
             except RefusedError as error:

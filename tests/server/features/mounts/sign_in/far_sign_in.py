@@ -236,6 +236,7 @@ def far_sign_in() -> Iterator[FarSignIn]:
     far = FarSignIn()
     with serve(far, create_handler(far)):
         yield far
+    assert not [each for each in far.seen if JWT.search(each)], "a token of a client of Toolgate came here"
 
 
 @contextlib.contextmanager
@@ -246,7 +247,6 @@ def serve(far: FarSignIn, handler: type[http.server.BaseHTTPRequestHandler]) -> 
     thread.start()
     try:
         yield
-        assert not [each for each in far.seen if JWT.search(each)], "a token of a client of Toolgate came here"
     finally:
         served.shutdown()
         thread.join()

@@ -1,0 +1,136 @@
+"""Keep what a person's identity provider gave them with their sign-in here, and exchange it for them.
+
+It lies sealed in the state as a person's connections do, and ends with them. An ID token ends soon, so it is refreshed
+where the provider gives a refresh token, once for all who wait. The refresh token goes to the provider alone.
+"""
+
+import hashlib
+import logging
+import time
+from collections.abc import Mapping
+
+from msgspec.structs import replace
+
+from toolgate.server.auth.login.accounts import Person, SignInError
+from toolgate.server.auth.login.provider_tokens import ProviderTokens
+from toolgate.server.auth.login.providers import OpenIdProvider
+from toolgate.server.auth.tokens.access_tokens import OWN_ISSUER
+from toolgate.server.base.principal import Principal, derive_subject
+from toolgate.server.cli.sign_in.requests import OAuthAnswer
+from toolgate.server.features.mounts.config.mount_config import MountConfig
+from toolgate.server.features.mounts.grants.token_endpoint import TokenEndpoint
+from toolgate.server.features.mounts.sign_in.requests import NotSentError, RefusedError, is_token, shorten
+from toolgate.server.features.mounts.sign_in.store import IDENTITY, ConnectionStore, FarClient, SignedIn, SignInFault
+from toolgate.server.features.mounts.sign_in.tokens import MountTokens
+from toolgate.server.features.mounts.upstream.errors import MountError
+from toolgate.server.state.store import StateError
+
+MISSING = "IDENTITY_MISSING"
+NO_PROVIDER = "it takes people whom an identity provider knows: its operator has to serve HTTP with --login oidc=ISSUER"
+
+log = logging.getLogger("toolgate.mounts")
+
+
+class Identities:
+    """The people of one server as their identity provider knows them."""
+
+    def __init__(self, store: ConnectionStore) -> None:
+        self._store = store
+        self._mounts: dict[str, MountConfig] = {}  # that ask for them, by name
+        self._provider: OpenIdProvider | None = None
+        self._tokens: MountTokens | None = None
+        self._server = ""
+        self._public_url = ""
+
+    @property
+    def wants_tokens(self) -> bool:
+        """Whether a mount asks for them: else nothing is kept."""
+        return bool(self._mounts)
+
+    def open_mount(self, config: MountConfig) -> None:
+        """Take a mount that asks for them, and is served from now on."""
+        self._mounts[config.name] = config
+
+    def close_mount(self, config: MountConfig) -> None:
+        """Forget a mount that is served no more."""
+        if self._mounts.get(config.name) is config:
+            del self._mounts[config.name]
+
+    def use(self, provider: OpenIdProvider, public_url: str) -> None:
+        """Take the provider at which people sign in, and the URL of the pages here."""
+        provider.keeper = self
+        self._provider, self._public_url = provider, public_url
+        self._server = hashlib.sha256(provider.issuer.encode()).hexdigest()
+        own = MountConfig(name=IDENTITY, url=provider.issuer, client_id="known")
+        self._tokens = MountTokens(own, self._server, self._store, lambda: "", _find_no_secret, self._refresh)
+
+    async def keep(self, person: Person, tokens: ProviderTokens) -> None:
+        """Store the tokens of a sign-in. One that can't be stored is no reason to keep the person out."""
+        principal = _name_principal(person.issuer, person.subject)
+        if self._tokens is None or not is_token(tokens.id_token):
+            return
+        again = tokens.refresh_token if is_token(tokens.refresh_token) else ""
+        signed_in = SignedIn(person.issuer, "", "", FarClient(""), "", "", tokens.id_token, again)
+        try:
+            left = tokens.expires_at - time.time()
+            lasts = shorten(left) if left > 0 else 0.0
+            await self._store.keep_identity(principal, self._server, signed_in, self._store.now() + lasts)
+        except StateError as error:
+            log.warning("what the identity provider gave a person can't be stored: %s", error)
+        self._tokens.forget(principal)
+
+    async def find_id_token(self, principal: str) -> str:
+        """Return the ID token of a person. Raises MountError: IDENTITY_MISSING."""
+        if self._tokens is None or self._provider is None:
+            raise MountError(MISSING, NO_PROVIDER)
+        try:
+            found = await self._tokens.find(principal)
+        except MountError as error:
+            if error.code != "SIGN_IN_REQUIRED":
+                raise
+            found = ""  # it has ended
+        if found:
+            return found
+        way = f"sign out at {self._public_url}/logout, sign in again with {self._provider.title}, then try once more"
+        raise MountError(MISSING, f"it takes people whom {self._provider.title} knows: {way}")
+
+    async def ask_provider(self, fields: Mapping[str, str]) -> OAuthAnswer:
+        """Return what the provider's token endpoint answers to the client that this server is there. Raises
+        SignInFault."""
+        if self._provider is None:
+            raise NotSentError("there is no identity provider")
+        try:
+            client = await self._provider.find_client()
+        except SignInError as error:
+            raise NotSentError(str(error)) from None
+        endpoint = TokenEndpoint(client.token_endpoint, methods=client.methods)
+        return await endpoint.ask(client.id, client.secret, fields)
+
+    async def close(self) -> None:
+        """Let refreshes that are sent store their answers."""
+        if self._tokens is not None:
+            await self._tokens.close()
+
+    async def _refresh(self, signed_in: SignedIn, principal: str) -> tuple[SignedIn, float | None]:
+        """Return a new ID token of the same person (OpenID Connect Core section 12.2). Raises SignInFault."""
+        assert self._provider is not None  # since the tokens are there
+        answer = await self.ask_provider({"grant_type": "refresh_token", "refresh_token": signed_in.refresh_token})
+        token, again = answer.json.get("id_token"), answer.json.get("refresh_token")
+        try:
+            claims = await self._provider.verify_id_token(token)
+        except SignInError as error:
+            raise SignInFault(str(error)) from None
+        if _name_principal(self._provider.issuer, str(claims.get("sub"))) != principal:
+            raise RefusedError("it answered for another person", "invalid_grant")
+        kept = again if is_token(again) else signed_in.refresh_token
+        return replace(signed_in, access_token=str(token), refresh_token=str(kept)), shorten(
+            claims["exp"] - time.time()
+        )
+
+
+def _name_principal(issuer: str, subject: str) -> str:
+    return Principal(OWN_ISSUER, derive_subject(issuer, subject), "").name
+
+
+async def _find_no_secret(_: MountConfig) -> str:
+    return ""  # the provider knows its own

@@ -1,0 +1,98 @@
+"""What a person's identity provider gave, at two servers on one state: refreshed once, and told to nobody else."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.server.auth import fake_identity_providers
+from tests.server.auth.fake_identity_providers import CLIENT, SECRET
+from tests.server.features.mounts.grants.enterprise_provider import EnterpriseProvider
+from tests.server.state.conftest import each_store as each_store
+from tests.server.state.each_store import ON_EACH, with_store
+from toolgate.server.auth.login.accounts import Person
+from toolgate.server.auth.login.allowlist import UserAllowlist
+from toolgate.server.auth.login.provider_tokens import ProviderTokens
+from toolgate.server.auth.login.providers import OpenIdProvider
+from toolgate.server.auth.tokens.access_tokens import OWN_ISSUER
+from toolgate.server.base.principal import Principal, derive_subject
+from toolgate.server.features.mounts.grants.identities import Identities
+from toolgate.server.features.mounts.sign_in.store import ConnectionStore
+from toolgate.server.features.mounts.upstream.errors import MountError
+from toolgate.server.state.keys.sealing_keys import KeyFolder
+from toolgate.tools.reading.web.fetch import Web
+
+pytestmark = ON_EACH
+
+
+class Scene:
+    """Two servers, and the sign-ins of people at their provider."""
+
+    def __init__(self, idp: EnterpriseProvider, web: Web, store: Any, keys: KeyFolder) -> None:
+        self.idp = idp
+        self.servers = [Identities(ConnectionStore(store, keys)) for _ in range(2)]
+        for each in self.servers:
+            allowlist = UserAllowlist(("*",), ("oidc",))
+            each.use(OpenIdProvider(idp.url, CLIENT, SECRET, allowlist, web.fetch), "https://here.example")
+
+    async def sign_in(self, who: str, *, lasts: float = 300) -> str:
+        """Keep what a sign-in gives, and return the ID token."""
+        token, end = self.idp.issue_id_token(sub=who, exp=int(time.time() + lasts)), time.time() + lasts
+        tokens = ProviderTokens(token, self.idp.issue(who)["refresh_token"], end)
+        await self.servers[0].keep(Person(self.idp.url, who, who), tokens)
+        return token
+
+    def principal(self, who: str) -> str:
+        return Principal(OWN_ISSUER, derive_subject(self.idp.url, who), "").name
+
+
+def run(folder: Path, body: Callable[[Scene], Awaitable[None]]) -> None:
+    async def with_scene(store: Any) -> None:
+        web = Web(["127.0.0.1"])
+        try:
+            await body(Scene(idp, web, store, KeyFolder(folder / "keys")))
+        finally:
+            await web.close()
+
+    idp = EnterpriseProvider()
+    with fake_identity_providers.provider(idp):
+        with_store(folder, with_scene)
+
+
+def test_fifty_calls_at_two_servers_refresh_once(tmp_path: Path) -> None:
+    async def body(scene: Scene) -> None:
+        first, who = await scene.sign_in("ada", lasts=0), scene.principal("ada")
+        found = await asyncio.gather(*(scene.servers[number % 2].find_id_token(who) for number in range(50)))
+        assert set(found) == {scene.idp.id_tokens[-1]} != {first}
+        assert len(scene.idp.used) == 1
+
+    run(tmp_path, body)
+
+
+def test_a_sign_in_replaces_the_one_before_and_is_one_persons(tmp_path: Path) -> None:
+    async def body(scene: Scene) -> None:
+        await scene.sign_in("ada")
+        again, other = await scene.sign_in("ada"), await scene.sign_in("bob")
+        for server in scene.servers:
+            found = [await server.find_id_token(scene.principal(who)) for who in ("ada", "bob")]
+            assert found == [again, other]
+            with pytest.raises(MountError, match="IDENTITY_MISSING"):
+                await server.find_id_token(scene.principal("eve"))
+        assert scene.idp.used == []
+
+    run(tmp_path, body)
+
+
+def test_a_refresh_token_that_its_provider_ended_ends_the_sign_in(tmp_path: Path) -> None:
+    async def body(scene: Scene) -> None:
+        await scene.sign_in("ada", lasts=0)
+        scene.idp.refresh.clear()
+        for server in (*scene.servers, *scene.servers):
+            with pytest.raises(MountError, match=r"IDENTITY_MISSING: .* sign out at https://here.example/logout"):
+                await server.find_id_token(scene.principal("ada"))
+        assert len(scene.idp.used) == 1
+
+    run(tmp_path, body)
