@@ -210,8 +210,8 @@ def test_commands_get_a_token_as_the_server_does(far: FarGrants, tmp_path: Path)
     assert "SECRET_MISSING: the secret FAR is not set" in run(tmp_path, state, "mount", "test", "far")
     told = secret(state, "set", "FAR", value=SECRET)
     assert told.returncode == 0
-    assert run(tmp_path, state, "mount", "test", "far").startswith("far: 2 tools (")
-    assert "far: 2 tools (" in run(tmp_path, state, "doctor")
+    assert run(tmp_path, state, "mount", "test", "far").startswith("far: 2 tools, 1 prompt (")
+    assert "far: 2 tools, 1 prompt (" in run(tmp_path, state, "doctor")
     listed = json.loads(run(tmp_path, state, "mount", "list", "--json"))["mounts"][0]
     keys = ("auth", "client_id", "client_secret", "token_url", "audience")
     assert {key: listed[key] for key in keys} == {
