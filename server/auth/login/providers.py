@@ -129,7 +129,7 @@ class OpenIdProvider:
         if not self.permits(person):
             raise SignInError(NOT_ALLOWED)
         if self.keeper is not None and self._wants_tokens:
-            await self.keeper.keep(person, _read_kept(tokens, claims["exp"]))
+            await self.keeper.keep(person, _read_tokens(tokens, claims["exp"]))
         return person
 
     async def find_client(self) -> ProviderClient:
@@ -337,7 +337,7 @@ def _endpoint(metadata: Mapping[str, Any], name: str, title: str) -> str:
         raise SignInError(f"{title} can't be used: its metadata has no usable {name}") from None
 
 
-def _read_kept(tokens: Mapping[str, Any], expires_at: Any) -> ProviderTokens:
+def _read_tokens(tokens: Mapping[str, Any], expires_at: Any) -> ProviderTokens:
     """Return what is kept of a sign-in whose ID token was verified."""
     again = tokens.get("refresh_token")
     return ProviderTokens(tokens["id_token"], again if isinstance(again, str) else "", expires_at)

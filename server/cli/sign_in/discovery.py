@@ -64,8 +64,11 @@ async def discover(requests: OAuthRequests, url: str) -> tuple[IssuerMetadata, l
     return found.server, found.scopes
 
 
-async def discover_by(requests: OAuthRequests, url: str, challenge: Mapping[str, str]) -> FoundServer:
-    """Return where to sign in for the MCP server at `url`, whose challenge, or {}, says more. Raises LoginError."""
+async def discover_by(
+    requests: OAuthRequests, url: str, challenge: Mapping[str, str], *, needs_page: bool = True
+) -> FoundServer:
+    """Return where to sign in for the MCP server at `url`, whose challenge, or {}, says more. `needs_page`: a person
+    signs in there with a browser. Raises LoginError."""
     resource = await _find_resource(requests, url, challenge.get("resource_metadata"))
     servers = resource.get("authorization_servers")
     if not isinstance(servers, list) or not servers:
@@ -74,7 +77,7 @@ async def discover_by(requests: OAuthRequests, url: str, challenge: Mapping[str,
     scopes = challenge.get("scope", "").split() or resource.get("scopes_supported")
     words = scopes if isinstance(scopes, list) else []
     valid = [word for word in words if isinstance(word, str) and SCOPE.fullmatch(word)]
-    return FoundServer(await _find_server(requests, issuer), valid[:MAX_SCOPES], resource["resource"])
+    return FoundServer(await _find_server(requests, issuer, needs_page), valid[:MAX_SCOPES], resource["resource"])
 
 
 async def _find_resource(requests: OAuthRequests, url: str, metadata_url: str | None) -> dict[str, Any]:
@@ -112,7 +115,7 @@ def _covers(resource: str, url: str) -> bool:
     return whole == part or (whole.startswith(f"{part}/") and urlsplit(part).netloc == urlsplit(whole).netloc)
 
 
-async def _find_server(requests: OAuthRequests, issuer: str) -> IssuerMetadata:
+async def _find_server(requests: OAuthRequests, issuer: str, needs_page: bool) -> IssuerMetadata:
     parts = urlsplit(issuer)
     origin, path = f"{parts.scheme}://{parts.netloc}", parts.path.rstrip("/")
     known = ("oauth-authorization-server", "openid-configuration")
@@ -121,17 +124,17 @@ async def _find_server(requests: OAuthRequests, issuer: str) -> IssuerMetadata:
     for place in places:
         answer = await requests.get(place)
         if answer.status == 200 and answer.json:
-            return _parse_server(answer.json, issuer)
+            return _parse_server(answer.json, issuer, needs_page)
     raise LoginError(f"{issuer} has no metadata of an authorization server")
 
 
-def _parse_server(metadata: dict[str, Any], issuer: str) -> IssuerMetadata:
+def _parse_server(metadata: dict[str, Any], issuer: str, needs_page: bool) -> IssuerMetadata:
     """Check the metadata (RFC 8414 section 3.3). The issuer is the one that they name."""
     named = metadata.get("issuer")
     if not isinstance(named, str) or named not in _list_spellings(issuer):
         raise LoginError(f"the metadata of {issuer} are of {to_line(str(named), 200)}: refused")
     methods = metadata.get("code_challenge_methods_supported")
-    if not isinstance(methods, list) or "S256" not in methods:
+    if needs_page and (not isinstance(methods, list) or "S256" not in methods):
         raise LoginError(f"{issuer} does not support PKCE with S256, which keeps others from using your sign-in")
     optional = {
         name: require_secure(metadata[name], name, issuer) if metadata.get(name) is not None else ""
@@ -139,7 +142,7 @@ def _parse_server(metadata: dict[str, Any], issuer: str) -> IssuerMetadata:
     }
     return IssuerMetadata(
         named,
-        require_secure(metadata.get("authorization_endpoint"), "authorization_endpoint", issuer),
+        require_secure(metadata.get("authorization_endpoint"), "authorization_endpoint", issuer) if needs_page else "",
         require_secure(metadata.get("token_endpoint"), "token_endpoint", issuer),
         **optional,
         sends_issuer=metadata.get("authorization_response_iss_parameter_supported") is True,

@@ -56,7 +56,7 @@ class EnterpriseGrant:
     async def ask(self, mount: ResolvedMount) -> GivenToken:
         config = mount.config
         subject = await self._identities.find_id_token(mount.owner)
-        found = await find_server(self._requests, config.url)
+        found = await find_server(self._requests, config.url, needs_page=False)
         server = found.server
         if config.audience not in (None, server.issuer):
             raise SignInFault(f"its authorization server is {server.issuer}, and not the audience of its table")

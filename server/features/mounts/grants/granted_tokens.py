@@ -17,7 +17,7 @@ from toolgate.server.features.mounts.sign_in.requests import NotSentError, Refus
 from toolgate.server.features.mounts.sign_in.store import SignInFault
 from toolgate.server.features.mounts.upstream.errors import MountError, UpstreamFault, hide_secrets
 
-MAX_OWNERS = 10_000
+MAX_OWNERS = 10_000  # whose tokens are in memory
 ASK_WITHIN = 50.0  # seconds
 PAUSE = 5.0  # seconds after a failure in which nothing is asked again
 MAX_SHOWN = 300  # characters of what a server says
@@ -44,17 +44,25 @@ class TokenGrant(Protocol):
 class GrantedTokens:
     """The tokens of one mount."""
 
-    def __init__(self, grant: TokenGrant, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        grant: TokenGrant,
+        now: Callable[[], float] = time.monotonic,
+        within: float = ASK_WITHIN,
+        most: int = MAX_OWNERS,
+    ) -> None:
         self._grant = grant
         self._now = now
+        self._within = within
+        self._most = most
         self._owners: dict[str, OwnerTokens] = {}
 
     def for_mount(self, mount: ResolvedMount) -> "OwnerTokens":
         """Return the tokens of the mount's owner. A token of another secret is another one."""
         found = self._owners.pop(mount.owner, None)
         if found is None or found.mount.config != mount.config:
-            found = OwnerTokens(mount, self._grant, self._now)
-        if len(self._owners) >= MAX_OWNERS:
+            found = OwnerTokens(mount, self._grant, self._now, self._within)
+        if len(self._owners) >= self._most:
             del self._owners[next(iter(self._owners))]
         self._owners[mount.owner] = found
         return found
@@ -68,11 +76,12 @@ class GrantedTokens:
 class OwnerTokens:
     """The token of one owner, which requests to one mount carry."""
 
-    def __init__(self, mount: ResolvedMount, grant: TokenGrant, now: Callable[[], float]) -> None:
+    def __init__(self, mount: ResolvedMount, grant: TokenGrant, now: Callable[[], float], within: float) -> None:
         self.mount = mount
         self.recent = ""
         self._grant = grant
         self._now = now
+        self._within = within
         self._turn = asyncio.Lock()
         self._renew_at = self._ends_at = 0.0
         self._fault: UpstreamFault | None = None
@@ -123,10 +132,10 @@ class OwnerTokens:
     async def _ask(self, rejected: str) -> None:
         """Take a new token, or note why there is none. Raises MountError."""
         try:
-            async with asyncio.timeout(ASK_WITHIN):
+            async with asyncio.timeout(self._within):
                 given = await self._grant.ask(self.mount)
         except TimeoutError:
-            self._note_fault(MountError("CONNECT_FAILED", f"{self._grant.place} gives no token in {ASK_WITHIN:g} s"))
+            self._note_fault(MountError("CONNECT_FAILED", f"{self._grant.place} gives no token in {self._within:g} s"))
             return
         except SignInFault as error:
             self._note_fault(self._describe(error))

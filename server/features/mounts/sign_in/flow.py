@@ -188,12 +188,12 @@ class MountSignIn:
         return client
 
 
-async def find_server(requests: OAuthRequests, url: str) -> FoundServer:
+async def find_server(requests: OAuthRequests, url: str, *, needs_page: bool = True) -> FoundServer:
     """Return the authorization server that the mounted server at `url` names. Raises SignInFault."""
     try:
         answer = await requests.send("POST", url, MESSAGE, INITIALIZE)
         header = answer.headers.get("www-authenticate", "") if answer.status == 401 else ""
-        return await discover_by(requests, url, parse_challenge(header))
+        return await discover_by(requests, url, parse_challenge(header), needs_page=needs_page)
     except McpClientError as error:
         raise SignInFault(str(error)) from None
 

@@ -18,7 +18,7 @@ from tests.server.auth.sign_in_server import Browser
 from tests.server.features.mounts.grants.enterprise_provider import KIND, EnterpriseProvider
 from tests.server.features.mounts.grants.far_grants import CLIENT, SECRET, FarGrants, far_grants
 from tests.server.features.mounts.grants.test_client_credentials import Start, run
-from tests.server.features.mounts.kept_secrets.test_secrets import find_files_with, set_secret
+from tests.server.features.mounts.kept_secrets.test_secrets import find_files_with, list_far, principal, set_secret
 from tests.server.features.mounts.mounted import url_mount, write_config
 from tests.server.features.mounts.test_people import People
 from toolgate.server.base.principal import derive_subject
@@ -232,6 +232,20 @@ def test_another_authorization_server_than_the_operator_wrote_gets_no_grant(scen
     scene.people.request(scene.subject("ada"), "tools/list", {})
     assert eventually(lambda: "TOKEN_REFUSED" in run(scene.state.parent.parent, scene.state, "mount", "logs", "far"))
     assert not scene.idp.exchanged and not scene.far.asked
+
+
+@pytest.mark.parametrize("way", ["ID-JAG"])
+@pytest.mark.parametrize("lines", [('secrets = "own"',)])
+def test_the_authorization_server_needs_no_page_and_the_secret_may_be_a_persons_own(scene: Scene) -> None:
+    scene.far.metadata = {"authorization_endpoint": None, "code_challenge_methods_supported": None}
+    scene.far.subjects = {"the-secret-of-ada": "unused"}
+    set_secret(scene.state, "FAR", "the-secret-of-ada", principal(scene.subject("ada")))
+    for who in ("ada", "bob"):
+        scene.sign_in(who)
+    scene.wait_listed("ada")
+    assert scene.call("ada") == "ada-there"
+    assert list_far(scene.people, scene.subject("bob")) == set()
+    assert len(scene.far.asked) == 1
 
 
 def test_nothing_is_kept_where_no_mount_asks_for_it(tmp_path: Path, far: FarGrants, idp: EnterpriseProvider) -> None:

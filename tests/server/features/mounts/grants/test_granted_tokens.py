@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -28,7 +29,10 @@ class Scene:
             client_secret=SECRET,
             token_url=f"{far.origin}/token",
         )
-        self.tokens = GrantedTokens(ClientCredentials(self.config.token_url), lambda: self.now)
+        self.limit()
+
+    def limit(self, **limits: Any) -> None:
+        self.tokens = GrantedTokens(ClientCredentials(self.config.token_url), lambda: self.now, **limits)
 
     def of(self, owner: str = "", **changed: str) -> OwnerTokens:
         return self.tokens.for_mount(ResolvedMount(replace(self.config, **changed), owner=owner))
@@ -117,5 +121,25 @@ def test_another_secret_gets_another_token() -> None:
         first = await scene.of().find()
         second = await scene.of(client_secret="another").find()
         assert [scene.far.access[token][0] for token in (first, second)] == ["the-team", "others"]
+
+    run(body)
+
+
+def test_an_endpoint_that_takes_too_long_gives_no_token() -> None:
+    async def body(scene: Scene) -> None:
+        scene.limit(within=0.2)
+        scene.far.refresh_takes = 1.0
+        with pytest.raises(MountError, match=r"CONNECT_FAILED: .* gives no token in 0.2 s"):
+            await scene.of().find()
+
+    run(body)
+
+
+def test_of_too_many_owners_the_first_asks_again() -> None:
+    async def body(scene: Scene) -> None:
+        scene.limit(most=2)
+        found = {who: await scene.of(who).find() for who in ("ada", "bob", "eve")}
+        assert await scene.of("eve").find() == found["eve"] and await scene.of("bob").find() == found["bob"]
+        assert await scene.of("ada").find() != found["ada"]
 
     run(body)
