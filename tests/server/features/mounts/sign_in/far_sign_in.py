@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from typing import Any
 from urllib.parse import parse_qs, urlencode, urlsplit
 
+from tests.clients.raw_client import PATIENCE
+
 JWT = re.compile(r"eyJ[\w-]+\.eyJ[\w-]+\.")  # no token of its own is one
 HUGE = 10 * 2**20
 
@@ -42,6 +44,8 @@ class FarSignIn:
         self.reused = 0
         self.refreshes = 0
         self.refresh_takes = 0.0
+        self.refresh_may_end = threading.Event()
+        self.refresh_may_end.set()
         self.revoked: list[str] = []
         self.seen: list[str] = []  # every Authorization header, and every form
         self.needed_scope = ""
@@ -155,6 +159,7 @@ def create_handler(far: FarSignIn) -> type[http.server.BaseHTTPRequestHandler]:
             if asked["grant_type"] == "refresh_token":
                 far.refreshes += 1
                 time.sleep(far.refresh_takes)
+                far.refresh_may_end.wait(PATIENCE)
                 token = asked["refresh_token"]
                 if token in far.used:
                     far.reused += 1
