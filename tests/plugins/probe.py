@@ -180,6 +180,15 @@ async def ask_name(ctx: Context, why: str = "") -> str:
 
 
 @tool(read_only=True)
+async def ask_link(ctx: Context) -> str:
+    """Have a link opened."""
+    params = {"mode": "url", "url": "https://there.example/", "message": "Open it"}
+    answers = await ctx.ask({"link": {"method": "elicitation/create", "params": params}})
+    ctx.complete_link("link")
+    return str(answers["link"]["action"])
+
+
+@tool(read_only=True)
 async def ask_together(ctx: Context) -> str:
     """Ask three things at once."""
     answers = await ctx.ask(

@@ -87,6 +87,44 @@ def test_a_client_that_only_knows_urls_can_not_be_asked_by_form(connect: Start) 
     assert told_why(connect(revision="2025-11-25", capabilities={"elicitation": {"url": {}}}, answer=answer))
 
 
+def test_a_client_of_2025_11_25_has_a_link_opened_and_hears_that_it_is_done(connect: Start) -> None:
+    asked: list[dict[str, Any]] = []
+
+    def open_link(method: str, params: dict[str, Any]) -> Any:
+        asked.append(params)
+        return {"action": "accept"}
+
+    server = connect(fresh=True, revision="2025-11-25", capabilities={"elicitation": {"url": {}}}, answer=open_link)
+    assert server.text("ask_link") == "accept"
+    (params,) = asked
+    assert {**params, "elicitationId": ""} == {
+        "mode": "url",
+        "url": "https://there.example/",
+        "message": "Open it",
+        "elicitationId": "",
+    }
+    (done,) = server.notes("notifications/elicitation/complete")
+    assert done == {"elicitationId": params["elicitationId"]}
+
+
+def test_a_link_ends_the_call_in_the_stateless_era_without_an_id(connect: Start) -> None:
+    server = connect(revision=STATELESS, capabilities={"elicitation": {"url": {}}})
+    first = server.call("ask_link")
+    params = {"mode": "url", "url": "https://there.example/", "message": "Open it"}
+    assert first["inputRequests"] == {"link": {"method": "elicitation/create", "params": params}}
+    second = retry(server, "ask_link", first, {"link": {"action": "decline"}})
+    assert second["content"][0]["text"] == "decline"
+
+
+@pytest.mark.parametrize(
+    ("revision", "declared"), [("2025-11-25", {}), ("2025-11-25", {"form": {}}), ("2025-06-18", {"url": {}})]
+)
+def test_a_client_that_opens_no_links_is_sent_none(connect: Start, revision: str, declared: dict[str, Any]) -> None:
+    server = connect(revision=revision, capabilities={"elicitation": declared}, answer=answer)
+    assert "did not declare elicitation" in server.error("ask_link")
+    assert not server.notes("elicitation/create")
+
+
 def test_a_question_that_no_page_can_ask_needs_the_clients_capability(connect: Start) -> None:
     told = connect(revision="2025-11-25", answer=answer).error("ask_together")
     assert "did not declare" in told and "roots, sampling" in told

@@ -121,6 +121,7 @@ def test_rotation_is_never_taken_for_theft_in_200_kills(killed: KilledServer) ->
     outcomes: Counter[str] = Counter()
     for number in range(KILLS):
         sent = far.refreshes
+        far.end_access()
         calling = threading.Thread(target=killed.call)
         calling.start()
         assert eventually(lambda sent=sent: far.refreshes > sent), killed.site.log()  # type: ignore[misc]
