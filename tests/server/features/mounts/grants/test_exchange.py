@@ -180,7 +180,7 @@ def test_a_refresh_that_answers_for_another_person_ends_it(scene: Scene) -> None
 
 
 def test_without_a_refresh_token_the_person_signs_in_again(scene: Scene) -> None:
-    scene.idp.offers_refresh, scene.idp.lifetime = False, 8
+    scene.idp.offers_refresh, scene.idp.lifetime = False, 15
     scene.sign_in("ada")
     scene.wait_listed("ada")
     assert scene.call("ada") == "ada-there"

@@ -106,6 +106,22 @@ def test_what_failed_is_asked_again_after_a_pause() -> None:
     run(body)
 
 
+def test_a_fresh_token_that_is_rejected_makes_a_pause() -> None:
+    async def body(scene: Scene) -> None:
+        first = await scene.of().find()
+        second = await scene.of().renew(first)
+        refused = await scene.of().refuse_token(second)
+        assert refused.code == "TOKEN_REFUSED"
+        for _ in range(3):
+            with pytest.raises(MountError, match=r"TOKEN_REFUSED: it rejects what 127\.0\.0\.1"):
+                await scene.of().find()
+        assert len(scene.far.asked) == 2
+        scene.now += PAUSE
+        assert await scene.of().find() not in (first, second)
+
+    run(body)
+
+
 def test_no_owner_has_anothers_token_though_their_secrets_are_the_same() -> None:
     async def body(scene: Scene) -> None:
         found = [await scene.of(owner).find() for owner in ("", "ada", "bob")]
