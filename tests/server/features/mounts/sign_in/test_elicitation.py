@@ -12,13 +12,14 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared._httpx_utils import create_mcp_http_client
 
-from tests.clients.raw_client import PATIENCE, STATELESS
-from tests.server.auth.minted_tokens import HELLO, request, signed_site
+from tests.clients.raw_client import PATIENCE, STATELESS, eventually
+from tests.server.auth.minted_tokens import HELLO, asked, request, signed_site
 from tests.server.features.mounts.mounted import url_mount, write_config
 from tests.server.features.mounts.sign_in.far_sign_in import FarSignIn, far_sign_in
 from tests.server.features.mounts.sign_in.test_sign_in import AUTH, Scene
 from tests.servers.home_page_server import AppUser
 from tests.transports.web.test_home import _csrf as find_csrf
+from toolgate.server.protocol.request_meta import TASKS
 
 Answer = Callable[[types.ElicitRequestURLParams], Awaitable[str]]
 
@@ -248,8 +249,7 @@ def test_a_question_is_its_persons_alone(scene: Scene, mode: str) -> None:
     run(main())
 
 
-@each_era
-def test_a_call_that_is_cancelled_leaves_no_question_behind(scene: Scene, mode: str) -> None:
+def test_a_call_that_is_cancelled_leaves_no_question_behind(scene: Scene) -> None:
     gone = asyncio.Event()
 
     async def answer(_: types.ElicitRequestURLParams) -> str:
@@ -259,7 +259,7 @@ def test_a_call_that_is_cancelled_leaves_no_question_behind(scene: Scene, mode: 
         return "accept"
 
     async def main() -> None:
-        async with App(scene, scene.ada, mode, answer).open() as app:
+        async with App(scene, scene.ada, "legacy", answer).open() as app:
             await app.know()
             calling = asyncio.create_task(app.call())
             while not app.asked:
@@ -267,8 +267,6 @@ def test_a_call_that_is_cancelled_leaves_no_question_behind(scene: Scene, mode: 
             calling.cancel()
             await asyncio.wait([calling])
             gone.set()
-            if mode != "legacy":  # whose question is open until its client is back, and then another call asks
-                return
             assert await app.call() == "ada-there" and len(app.asked) == 2
 
     run(main())
@@ -331,8 +329,7 @@ def test_a_sign_in_that_does_not_help_is_asked_for_once(scene: Scene, mode: str)
     run(main())
 
 
-@each_era
-@pytest.mark.parametrize("action", ["accept", "nothing"])
+@pytest.mark.parametrize(("mode", "action"), [("legacy", "accept"), ("legacy", "nothing"), (STATELESS, "accept")])
 def test_one_who_never_comes_back_gets_the_link_as_text(tmp_path: Path, far: FarSignIn, mode: str, action: str) -> None:
     async def stay(_: types.ElicitRequestURLParams) -> str:
         if action == "nothing":
@@ -342,9 +339,8 @@ def test_one_who_never_comes_back_gets_the_link_as_text(tmp_path: Path, far: Far
     async def main(scene: Scene) -> None:
         async with App(scene, scene.ada, mode, stay).open() as app:
             await app.know()
-            if mode == "legacy" or action == "accept":  # else the client itself waits for its person
-                told = await app.call()
-                assert f"connect it at {scene.url}/mounts/connect?name=far" in told and len(app.asked) == 1, told
+            told = await app.call()
+            assert f"connect it at {scene.url}/mounts/connect?name=far" in told and len(app.asked) == 1, told
 
     with opened_scene(tmp_path, far, "--hold", "2") as scene:
         run(main(scene))
@@ -386,3 +382,30 @@ def test_a_prompt_without_a_connection_asks_too(scene: Scene, mode: str) -> None
             assert len(app.asked) == 1
 
     run(main())
+
+
+def test_a_call_that_waits_becomes_a_task_where_the_client_has_tasks(tmp_path: Path, far: FarSignIn) -> None:
+    declared = {"elicitation": {"url": {}}, "extensions": {TASKS: {}}}
+    meta = {"io.modelcontextprotocol/clientCapabilities": declared}
+
+    with opened_scene(tmp_path, far, "--task-after", "0.2") as scene:
+
+        def ask(method: str, **params: Any) -> Any:
+            names = {"mcp_name": params["taskId"]} if "taskId" in params else {}
+            _, raw, said = asked(scene.signed, scene.ada.token, method, {**params, "_meta": meta}, **names)
+            assert said is not None and "result" in said, raw
+            return said["result"]
+
+        scene.connect(scene.ada)
+        assert eventually(lambda: "far__whoami" in {tool["name"] for tool in ask("tools/list")["tools"]})
+        disconnect(scene.ada)
+        call: dict[str, Any] = {"name": "far__whoami", "arguments": {}}
+        first = ask("tools/call", **call)
+        responses = {name: {"action": "accept"} for name in first["inputRequests"]}
+        task = ask("tools/call", **call, inputResponses=responses, requestState=first["requestState"])
+        assert task["resultType"] == "task"
+        assert ask("tasks/get", taskId=task["taskId"])["status"] == "working"
+        scene.connect(scene.ada)
+        assert eventually(lambda: ask("tasks/get", taskId=task["taskId"])["status"] == "completed")
+        (part,) = ask("tasks/get", taskId=task["taskId"])["result"]["content"]
+        assert part["text"] == "ada-there"
