@@ -10,7 +10,8 @@ of the grammar of rules.
 On the page a person can approve for a session or for good: `RememberedApprovals` is consulted before asking.
 
 Decisions, as in `Call.decision`: "allowed", "denied" (by a rule), "approved", "approved_session", "approved_always",
-"declined", "cancelled", "unanswered", "cannot_ask", "asked" (the retry decides), "held" (by a pin of a mount).
+"declined", "cancelled", "unanswered", "cannot_ask", "asked" (the retry decides), "held" (by a pin of a mount),
+"switched_off" (of a mount, by the person).
 """
 
 import contextlib

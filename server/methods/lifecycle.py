@@ -103,7 +103,8 @@ async def share_session(server: Server, session: Session, uris: Iterable[str]) -
         del session.subscribed[uri]
         server.updates.unsubscribe(session, session.principal, uri)
     async for uri in yield_in_turns([uri for uri in uris if uri not in session.subscribed], len):
-        if server.registry.resource(uri) is None or await resources.find_refusal(server, session, uri) is not None:
+        is_served = server.find_watchable(session.principal, uri) is not None
+        if not is_served or await resources.find_refusal(server, session, uri) is not None:
             continue
         scopes = server.registry.scopes_of(uri) if session.scopes is not None else frozenset[str]()
         if server.updates.subscribe(session, session.principal, uri):

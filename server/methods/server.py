@@ -170,11 +170,13 @@ class Capability(msgspec.Struct, frozen=True):
 
 
 class WithheldPart(msgspec.Struct, frozen=True):
-    """A part that the server of this mount lists, and that is not served: `error` says why."""
+    """A part that the server of this mount lists, and that is not served: `error` says why, and `decision` is the word
+    of the audit log."""
 
     mount: str
     part: Part
     error: ToolError
+    decision: str
 
 
 class RegistryViews(Protocol):
@@ -196,9 +198,13 @@ class RegistryViews(Protocol):
         """Return the entries of the other servers' skills, which are read under the URIs that they name."""
         ...
 
-    def find_withheld(self, session: Session, kind: str, key: str) -> WithheldPart | None:
+    def find_withheld(self, session: Session, registry: Registry, kind: str, key: str) -> WithheldPart | None:
         """Return a part that another server lists for this client and that is not served, or None. `kind`: "tools",
         "prompts" or "resources"; `key`: its name or URI."""
+        ...
+
+    def hides(self, principal: str, part: Part) -> bool:
+        """Return whether a principal has switched off a part of `registry`."""
         ...
 
     def withholds(self, session: Session, template: Resource, uri: str) -> bool:
@@ -270,11 +276,18 @@ class Server(msgspec.Struct, eq=False, dict=True):
             return None
         return found
 
+    def find_watchable(self, principal: str, uri: str) -> tuple[Resource, dict[str, str]] | None:
+        """Return the resource that serves `uri` to some client, or None, also if the principal has switched it off."""
+        found = self.registry.resource(uri)
+        if found is not None and self.views is not None and self.views.hides(principal, found[0]):
+            return None
+        return found
+
     def find_withheld(self, session: Session, kind: str, key: Any) -> WithheldPart | None:
         """Return a part of this name or URI that another server lists and that is not served, or None."""
         if self.views is None or not isinstance(key, str):
             return None
-        return self.views.find_withheld(session, kind, key)
+        return self.views.find_withheld(session, self.registry, kind, key)
 
     def list_cache(self, registry: Registry) -> ListCache:
         """Return the lists of a registry: what is kept of them as long as it is."""
@@ -319,7 +332,7 @@ class Server(msgspec.Struct, eq=False, dict=True):
 
     def _watch(self, principal: str, uri: str) -> AsyncIterator[object] | None:
         """Return a watch for changes of the principal's resource `uri`, or None if there is none."""
-        found = self.registry.resource(uri)
+        found = self.find_watchable(principal, uri)
         if found is None:
             return None
         resource, variables = found

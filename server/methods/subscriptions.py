@@ -104,8 +104,9 @@ def _read_filter(server: Server, call: Call) -> tuple[tuple[str, ...], list[str]
 async def _find_served(server: Server, call: Call, asked: list[str]) -> list[str]:
     """Return the URIs that are served to the caller."""
     hidden = await resources.hidden_schemes(server, call.session)
+    principal = call.session.principal
     seen = [uri for uri in dict.fromkeys(asked) if parse_scheme(uri) not in hidden]
-    return [uri async for uri in yield_in_turns(seen, len) if server.registry.resource(uri) is not None]
+    return [uri async for uri in yield_in_turns(seen, len) if server.find_watchable(principal, uri) is not None]
 
 
 async def _find_tasks(server: Server, call: Call) -> dict[str, StoredTask]:

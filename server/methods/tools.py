@@ -282,7 +282,7 @@ async def _refuse_withheld(server: Server, call: Call, withheld: WithheldPart) -
     call.mounted = withheld.mount, part.relay.original if part.relay is not None else part.key
     too_many = await _find_excess(server, call, part.scope)
     if too_many is None:
-        call.decision = "held"
+        call.decision = withheld.decision
     call.output = create_refusal(withheld.error) if too_many is None else _refusal(too_many)
     return serialization.format_output(call.output, call.revision, None)
 

@@ -391,6 +391,12 @@ mount_client = _table(  # that an authorization server has registered for this o
     Column("sealed", AnyText, nullable=False),  # JSON: its id, and its secret if it has one
     Column("made_at", Float, nullable=False),
 )
+mount_choice = _table(  # what a person has switched off of mounted servers
+    "mount_choice",
+    Column("principal", AnyText, primary_key=True, nullable=False),
+    Column("switched_off", AnyText, nullable=False),  # JSON
+    Column("changed_at", Float, nullable=False, index=True),
+)
 
 # People
 

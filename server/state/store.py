@@ -30,7 +30,7 @@ Subject = Literal[
     "events",
     "everything",
     "keys",  # that sign tokens
-    "mounts",  # what was approved of mounted servers
+    "mounts",  # what was approved of mounted servers, and what people have connected and switched off
     "nodes",  # with the people on them
     "oauth",  # clients, grants, consents and tokens
     "places",

@@ -57,12 +57,12 @@ class PageTemplates:
         text = self._templates.get_template(f"{name}.html").render(values)
         return Response(text.encode("utf-8", "replace"), status, HEADERS | (OPENER_POLICY if isolated else {}))
 
-    def render_file(self, file: Path, **values: Any) -> Response:
+    def render_file(self, file: Path, status: int = 200, **values: Any) -> Response:
         """Return a page that a feature adds, from its own template."""
         if file not in self._added:
             self._added[file] = self._templates.from_string(file.read_text("utf-8"))
         text = self._added[file].render(values)
-        return Response(text.encode("utf-8", "replace"), 200, HEADERS | OPENER_POLICY)
+        return Response(text.encode("utf-8", "replace"), status, HEADERS | OPENER_POLICY)
 
     def notice(self, status: int, title: str, *sentences: str, isolated: bool = False, **values: Any) -> Response:
         """Return a page of sentences; `isolated` where no client's question leads to it."""

@@ -11,6 +11,8 @@
     ProgramWire (a sandbox of its own) · HttpWire · SseWire ──> the mounted server
 
     pins/        what of it was approved; what is new or changed is held
+    choices/     what each person has switched off
+    pages/       what people see of them on the first page, and on pages of their own
     config/      the tables of the config file, and imports from other programs' files
     commands/    toolgate mount …
     install/     the packages of npx and uvx commands, installed into the state

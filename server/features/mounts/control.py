@@ -4,6 +4,7 @@
     cache/mounts/restart/NAME    touched by whoever wants a mount restarted
     cache/mounts/logs/NAME       touched by whoever wants to read what has happened to it
     cache/mounts/pins/NAME       touched by whoever has decided what of a mount is served
+    cache/mounts/choices/all     touched by a server where a person has switched something off or on
     cache/mounts/said/PID.NAME   the answer of one server
 
 A server begins them, and removes what it says at its end.
@@ -24,8 +25,8 @@ from toolgate.tools.workspace.files.state_file import read_regular
 
 FOLDER = Path("cache/mounts")
 MAX_SAID = 16 * 2**20  # bytes
-Wish = Literal["restart", "logs", "pins"]
-WISHES: tuple[Wish, ...] = ("restart", "logs", "pins")
+Wish = Literal["restart", "logs", "pins", "choices"]
+WISHES: tuple[Wish, ...] = ("restart", "logs", "pins", "choices")
 
 
 class ServerStatus(msgspec.Struct, frozen=True):
@@ -49,7 +50,7 @@ class ServerStatus(msgspec.Struct, frozen=True):
 
     def has_followed(self, wish: Wish, name: str, stamp: int) -> bool:
         """Return whether a wish of this time is fulfilled, or never can be."""
-        followed = {"restart": self.restarts, "logs": self.logs, "pins": self.pins}[wish]
+        followed = {"restart": self.restarts, "logs": self.logs, "pins": self.pins}.get(wish, {})
         return name not in self.states or followed.get(name, 0) >= stamp
 
 
@@ -78,7 +79,7 @@ class MountControl:
         names: Mapping[str, Mapping[str, str]] = {},
     ) -> None:
         """Write how the mounts of this server are."""
-        restarts, logs, pins = (self._followed.get(wish, {}) for wish in WISHES)
+        restarts, logs, pins = (self._followed.get(wish, {}) for wish in WISHES[:3])
         status = ServerStatus(os.getpid(), read_began(os.getpid()), states, restarts, logs, differing, names, pins)
         _write(self._own, msgspec.json.encode(status))
 

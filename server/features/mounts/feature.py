@@ -5,10 +5,14 @@ import contextlib
 import logging
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from toolgate.server.app.host import AppHost, Job
 from toolgate.server.base.watch import watch_folders
+from toolgate.server.features.mounts.choices.book import ChoiceBook
+from toolgate.server.features.mounts.choices.sharing import ChoiceSharing
+from toolgate.server.features.mounts.choices.switched_off import SwitchedOff
 from toolgate.server.features.mounts.config.mount_config import MountConfig, OnChange
 from toolgate.server.features.mounts.config.table import read_own_mounts
 from toolgate.server.features.mounts.control import FOLDER, MountControl
@@ -38,6 +42,8 @@ from toolgate.server.features.mounts.parts.views import MountViews, ServedMount,
 from toolgate.server.features.mounts.pins.book import PinBook
 from toolgate.server.features.mounts.pins.gate import PinGate
 from toolgate.server.features.mounts.publisher import StatusPublisher
+from toolgate.server.features.mounts.upstream.errors import UpstreamFault
+from toolgate.server.protocol.notifications import LISTS
 from toolgate.server.state import flags
 from toolgate.server.state.store import StateError
 from toolgate.tools.api.registry import Part, Registry
@@ -46,6 +52,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from toolgate.server.features.mounts.grants.identities import Identities
+    from toolgate.server.features.mounts.pages.site import MountSite
     from toolgate.server.features.mounts.sign_in.service import SignInService
     from toolgate.server.overview.page_part import PagePart
     from toolgate.transports.web.http import Request, WebEndpoint
@@ -64,12 +71,15 @@ class MountsFeature:
     def __init__(self) -> None:
         self._mounts: MountSet | None = None
         self._id = ""
-        self._views = MountViews(self._list_served, lambda: self._id)
+        self._views = MountViews(self._list_served, lambda: self._id, self._find_choice, self._find_page)
         self._events = MountEvents()
         self._control: MountControl | None = None
         self._publisher: StatusPublisher | None = None
         self._comparison: FileComparison | None = None  # with other servers on the state
         self._pins: PinBook | None = None
+        self._choices: ChoiceBook | None = None
+        self._sharing: ChoiceSharing | None = None  # with other servers on the state
+        self._site: MountSite | None = None  # once a page is served
         self._sign_ins: SignInService | None = None  # once a mount or a page needs them
         self._identities: Identities | None = None  # likewise
         self._serves = False  # whether other lists can be announced
@@ -81,7 +91,11 @@ class MountsFeature:
         host.health_parts.append(lambda: describe_mounts([served.mount for served in self._list_served()]))
         host.on.swap.append(lambda _before, _after: self._publish_soon())  # other names are served
         host.on.removal.append(lambda principal: self._end_principal(host, principal))
-        host.page_parts += (lambda: self._create_secrets_part(host), lambda: self._create_connections_part(host))
+        host.page_parts += (
+            lambda: self._open_site(host).mounts_part,
+            lambda: self._create_secrets_part(host),
+            lambda: self._create_connections_part(host),
+        )
         host.page_routes.append(lambda pages, identify: self._add_pages(host, pages, identify))
         if host.config.mounts:
             host.views.take(lambda _: self._views)
@@ -94,6 +108,11 @@ class MountsFeature:
         """Raises UsageError for a table that can't be read."""
         self._id = make_id(host)
         self._pins = PinBook(host.store, lambda: self._renew(host))
+        self._choices = ChoiceBook(host.store, partial(self._note_choice, host), self._share_choices)
+        try:
+            await self._choices.load()
+        except StateError:
+            self._choices.load_soon()
         self._mounts = MountSet(
             lambda config: self._create_mount(host, config),
             self._close_mount,
@@ -107,6 +126,8 @@ class MountsFeature:
         self._serves = True
         if host.is_shared and (bus := host.bus()) is not None:
             bus.mail.receive(KIND, ParkedOffice(self._find_parked).handle)
+            assert self._choices is not None  # it was connected
+            self._sharing = ChoiceSharing(bus, self._choices)
             self._comparison = FileComparison(bus, self._list_configs, self._publish_differing)
             host.jobs.append(Job(self._comparison.run, FOLLOW_AFTER))
             host.jobs.append(Job(self._follow_pins, PINS_EVERY))
@@ -121,6 +142,8 @@ class MountsFeature:
                 await self._mounts.close()
             if self._pins is not None:
                 await self._pins.close()
+            if self._choices is not None:
+                self._choices.close()
             if self._sign_ins is not None:
                 await self._sign_ins.close()
             if self._identities is not None:
@@ -145,12 +168,44 @@ class MountsFeature:
     def _add_pages(
         self, host: AppHost, pages: "PageContext", identify: "Callable[[Request], Awaitable[Visitor | None]]"
     ) -> "Iterable[tuple[str, WebEndpoint]]":
-        from toolgate.server.features.mounts.sign_in.pages import SignInPages  # start-up, as above
-
-        service = self._open_sign_ins(host)
-        service.public_url = pages.public_url if host.has_sign_in_page else ""
+        self._open_sign_ins(host).public_url = pages.public_url if host.has_sign_in_page else ""
         self._use_provider(host, pages.public_url)
-        return SignInPages(service, pages, identify, host.config.name).routes()
+        return self._open_site(host).routes(pages, identify)
+
+    def _open_site(self, host: AppHost) -> "MountSite":
+        from toolgate.server.features.mounts.pages.site import MountSite  # start-up, as above
+
+        if self._site is None:
+            assert self._choices is not None  # it was connected
+            self._site = MountSite(host, self._list_served, self._choices, self._open_sign_ins(host))
+        return self._site
+
+    def _find_choice(self, principal: str) -> SwitchedOff | None:
+        return self._choices.find(principal) if self._choices is not None else None
+
+    def _find_page(self, mount: str) -> str:
+        """Return where a person switches tools of a mount off and on, or ""."""
+        url = self._sign_ins.public_url if self._sign_ins is not None else ""
+        return f"{url}/mounts/tools?name={mount}" if url else ""
+
+    def _note_choice(self, host: AppHost, principal: str, before: SwitchedOff, after: SwitchedOff) -> None:
+        """A person has switched something off or on, here or at another server: their clients hear of it."""
+        if not self._serves:
+            return
+        has_other_mounts = before.mounts != after.mounts
+        for kind in LISTS if has_other_mounts else ("tools",):
+            host.notifications().announce_list(kind, principal)
+        if has_other_mounts:
+            host.server().updates.renew()
+        if self._site is not None:
+            self._site.mounts_part.notify(principal)
+
+    async def _share_choices(self) -> None:
+        if self._sharing is not None:
+            self._sharing.tell()
+        if self._control is not None:  # processes of this machine
+            with contextlib.suppress(OSError):
+                await asyncio.to_thread(self._control.wish, "choices", "all")
 
     def _use_provider(self, host: AppHost, public_url: str) -> None:
         """Have people's sign-ins at an identity provider kept while a mount asks for them."""
@@ -207,6 +262,8 @@ class MountsFeature:
                     await asyncio.to_thread(control.answer, name, record)
             if names := await asyncio.to_thread(control.take_wishes, "pins"):
                 await self._reload_pins(names)
+            if await asyncio.to_thread(control.take_wishes, "choices"):
+                self._read_choices()
             await publisher.publish()
 
         await watch_folders("config", lambda: folders, look, DEBOUNCE)
@@ -236,6 +293,7 @@ class MountsFeature:
         """Take what is decided at other servers, again and again."""
         while True:
             await self._reload_pins([served.mount.name for served in self._list_served()])
+            self._read_choices()
             await asyncio.sleep(PINS_EVERY)
 
     async def _reload_pins(self, names: Sequence[str]) -> None:
@@ -244,6 +302,10 @@ class MountsFeature:
                 await self._pins.load(names)
             except StateError as error:
                 log.warning("what was approved of mounted servers can't be read yet: %s", error)
+
+    def _read_choices(self) -> None:
+        if self._choices is not None:
+            self._choices.load_soon()
 
     def _renew(self, host: AppHost) -> None:
         """Other pins count than before."""
@@ -274,8 +336,16 @@ class MountsFeature:
         for served in self._list_served():
             served.forwarder.parked.end(principal)
             served.mount.end_principal(principal)
+        if self._choices is not None:
+            await self._choices.remove(principal)
         await SecretStore(host.store(), host.keys()).remove_all(principal)
         await self._open_sign_ins(host).disconnect(principal)
+
+    def _tell_turn(self, mount: str, principal: str, fault: UpstreamFault | None) -> None:
+        """A mount fails for a principal, or works again."""
+        self._events.tell(mount, principal, fault)
+        if self._site is not None:
+            self._site.mounts_part.notify(principal)
 
     def _list_events(self, _: Registry) -> Sequence[Part]:
         return self._events.types if self._list_served() else ()
@@ -319,11 +389,11 @@ class MountsFeature:
             create_opener(host, config, self._create_tokens(host, config)),
             lambda: self._refresh(host),
             self._publish_soon,
-            lambda principal, fault: self._events.tell(config.name, principal, fault),
+            partial(self._tell_turn, config.name),
             create_resolver(host, config),
         )
         per = config.per or ("session" if config.url and host.config.is_remote else "person")
-        sign_in = self._open_sign_ins(host).create_elicitation(config) if config.auth else None
+        sign_in = self._open_sign_ins(host).create_elicitation(config) if config.auth == "oauth" else None
         forwarder = RequestForwarder(mount, per, host.bus() if host.is_shared else None, sign_in)
         return ServedMount(mount, forwarder, PartMaker(config, forwarder), per)
 

@@ -19,10 +19,12 @@ class MountsState(StatePart):
     """The state of a server with mounts. All but what is installed is written again by itself."""
 
     async def end_person(self, store: Store, principal: str) -> None:
+        from toolgate.server.features.mounts.choices.rows import remove_choice
         from toolgate.server.features.mounts.kept_secrets.rows import remove_secrets  # start-up: it loads the tables
         from toolgate.server.features.mounts.sign_in.rows import orphan_connections
 
         await store.transact(partial(remove_secrets, principal=principal), alone="secrets")
+        await store.transact(partial(remove_choice, principal=principal), alone="mounts")
         await store.transact(partial(orphan_connections, principal=principal), alone="mounts")
 
     def find_damage(self, state: Path) -> Iterator[StateDamage]:

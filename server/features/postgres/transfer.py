@@ -209,9 +209,14 @@ def _list_flags(connection: "Connection") -> list[tuple[str, str]]:
     needed = [(kind, "") for kind, table in present.items() if connection.execute(table.select().limit(1)).first()]
     for row in connection.execute(tables.plan.select()):
         needed += [(flags.PLAN_EXISTS, row.principal), *([(flags.PLAN_ACTIVE, row.principal)] if row.active else [])]
+    if connection.execute(tables.mount_choice.select().limit(1)).first():
+        needed.append((flags.MOUNT_CHOICES, "anybody"))
     for kind, column in (
         (flags.APPROVALS, tables.approval.c.principal),
         (flags.EVENTS, tables.event_log.c.principal),
+        (flags.MOUNT_BASELINE, tables.mount_baseline.c.mount),
     ):
-        needed += [(kind, principal) for principal in connection.execute(tables.select(column).distinct()).scalars()]
-    return needed
+        needed += [(kind, key) for key in connection.execute(tables.select(column).distinct()).scalars()]
+    pin = tables.mount_pin
+    refused = tables.select(pin.c.mount).where(pin.c.standing == "refused").distinct()
+    return needed + [(flags.MOUNT_REFUSALS, mount) for mount in connection.execute(refused).scalars()]

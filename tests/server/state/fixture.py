@@ -1,7 +1,7 @@
 """Write the fixture of the present schema, with rows in every table, by running today's code. A new version of the
 tables puts the fixture that this writes in place of the last one, and leaves that of the oldest version unchanged:
 
-    python -m tests.server.state.fixture > tests/server/state/fixtures/16.sql
+    python -m tests.server.state.fixture > tests/server/state/fixtures/17.sql
 """
 
 import asyncio
@@ -18,6 +18,7 @@ from toolgate.server.auth.login.accounts import Accounts
 from toolgate.server.auth.tokens.signing_keys import SigningKeys
 from toolgate.server.features.events.delivery.subscription_rows import StoredSubscription, SubscriptionRows
 from toolgate.server.features.events.log.rows import EventFilter, EventLimits, EventRows, Occurrence
+from toolgate.server.features.mounts.choices.book import ChoiceBook
 from toolgate.server.features.mounts.kept_secrets.secret_store import SecretStore
 from toolgate.server.features.mounts.pins import rows as pin_rows
 from toolgate.server.features.mounts.pins.definitions import define_item
@@ -28,7 +29,7 @@ from toolgate.server.features.postgres.key_table import KeyTable
 from toolgate.server.features.replicas.deployment import find_deployment
 from toolgate.server.policy.remembered_approvals import RememberedApprovals
 from toolgate.server.protocol.session import ApprovalRequest
-from toolgate.server.state import tables
+from toolgate.server.state import flags, tables
 from toolgate.server.state.keys.file import KeyFile, create_file
 from toolgate.server.state.keys.sealed_state import Sealer
 from toolgate.server.state.keys.sealing_keys import KeyFolder
@@ -83,7 +84,7 @@ async def use(store: Store) -> None:
     await _serve(store, clock)
     await find_deployment(store)
     await store.transact(_place)
-    await store.transact(_pin)
+    await store.transact(partial(_pin, store))
     await store.transact(partial(_await_events, EventRows(store, EventLimits(), time.time)))
     person = await Accounts(store).add("ada", "correct horse battery")
     await SigningKeys(store, Sealer(KeyFile(folder / "keys" / "signing"), None)).rotate()
@@ -93,6 +94,7 @@ async def use(store: Store) -> None:
     await store.transact(lambda connection: approval_rows.mark_used(connection, "local", "6e" * 32, time.time()))
     await KeyTable(store, b"k" * 32).load()
     await SecretStore(store, KeyFolder(folder / "keys")).set("local", "KEY", "s3cret")
+    await _switch_off(store)
     await _connect(store, ConnectionStore(store, KeyFolder(folder / "keys")))
     create_file(folder / "keys" / chains.KEY, AUDIT_KEY)
     await store.transact(_record)
@@ -112,6 +114,19 @@ async def _connect(store: Store, connections: ConnectionStore) -> None:
     await store.transact(lambda connection: sign_in_rows.add_departure(connection, time.time(), 8, **begun))
 
 
+async def _switch_off(store: Store) -> None:
+    """Store what two people have switched off, of whom one is gone."""
+    choices = ChoiceBook(lambda: store, lambda principal, before, after: None, _share)
+    for principal in ("local", "u-5f0c6bd6"):
+        await choices.change(principal, lambda choice: choice.with_tools("far", (), ["echo"]))
+    await choices.remove("u-5f0c6bd6")
+    await choices.load()
+
+
+async def _share() -> None:
+    """No other server is there."""
+
+
 def _place(connection: Any) -> None:
     """Store two nodes, and the principal of the one that takes new people."""
     node_rows.note_node(connection, "attic", "unix:/run/toolgate/attic.sock", time.time())
@@ -124,8 +139,9 @@ def _place(connection: Any) -> None:
     node_rows.place(connection, "u-5f0c6bd6", ["attic", "cellar"], time.time(), has_files=False, limits={"cellar": 5})
 
 
-def _pin(connection: Any) -> None:
+def _pin(store: Store, connection: Any) -> None:
     """Store a mount of which one tool was approved, and another one waits for a review."""
+    store.set_flag(flags.MOUNT_BASELINE, "far", True)
     (first, second) = filter(None, (define_item("tool", "name", {"name": name}) for name in ("echo", "send")))
     pin_rows.take_baseline(connection, "far", "5e" * 32, [first], time.time(), seen=True)
     pin_rows.hold(connection, "far", "5e" * 32, [second], time.time())

@@ -145,6 +145,10 @@ class ListStore:
         shared = set(map(id, self._by_profile.values()))
         return [lists for lists in self.distinct if id(lists) not in shared]
 
+    def of_principal(self, principal: str) -> list[MountLists]:
+        """Return the lists that are one person's alone."""
+        return [lists for key, lists in self._personal.items() if key.endswith(f"}}{principal}")]
+
     @property
     def distinct(self) -> list[MountLists]:
         """The lists, those of single persons first and the latest last; equal ones, as most people have, once."""

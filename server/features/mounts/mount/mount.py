@@ -166,6 +166,11 @@ class Mount:
         """Return what clients of each profile are shown, the latest last."""
         return [self._gate.select(lists) for lists in self._store.distinct]
 
+    def list_for(self, principal: str) -> list[MountLists]:
+        """Return what a person's clients are shown, as far as it is known."""
+        found = self._store.of_principal(principal) if self.is_personal(principal) else self._store.common
+        return [self._gate.select(lists) for lists in found]
+
     def renew(self) -> None:
         """Look again at what of the lists is served."""
         self._gate.renew()

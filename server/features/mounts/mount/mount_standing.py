@@ -4,6 +4,7 @@ import logging
 import time
 from collections import Counter, deque
 from collections.abc import Callable
+from typing import TypeVar
 
 import msgspec
 
@@ -12,6 +13,8 @@ from toolgate.server.features.mounts.upstream.errors import UpstreamFault
 
 MAX_PRINCIPALS = 1_000
 MAX_TURNS = 200
+
+T = TypeVar("T")
 
 log = logging.getLogger("toolgate.mounts")
 
@@ -70,15 +73,20 @@ class MountStanding:
         self._delays: dict[str, RestartDelay] = {}  # by principal: one who can't open it holds up no other
         self._failing: dict[str, None] = {}  # principals who were told that it fails
         self._sharers: dict[str, None] = {}  # principals who share one conversation
+        self._own: dict[str, MountState] = {}  # of principals for whom it fails, since their last try
 
     def seconds_left(self, principal: str) -> float:
         """Return the time until the mount may be opened for a principal again."""
         delay = self._delays.get(principal)
         return delay.seconds_left if delay is not None else 0.0
 
+    def find_state(self, principal: str) -> MountState:
+        """Return how it is for a principal: it may fail for one alone."""
+        return self._own.get(principal, self.state)
+
     def note_sharer(self, principal: str) -> None:
         """Take a principal who is to hear of a conversation that nobody owns."""
-        _keep(self._sharers, principal)
+        _keep(self._sharers, principal, None)
 
     def note_open(self, principal: str) -> None:
         """A conversation with it was opened for a principal."""
@@ -88,6 +96,7 @@ class MountStanding:
     def note_success(self, principal: str) -> None:
         """It did what it may have failed in."""
         self._set_state(MountState("running", time.time()))
+        self._own.pop(principal, None)
         if principal in self._failing:
             del self._failing[principal]
             self._tell(principal, None)
@@ -110,18 +119,24 @@ class MountStanding:
         """Have the next try wait no more, of one principal or of all."""
         if principal is None:
             self._delays.clear()
+            self._own.clear()
         else:
             self._delays.pop(principal, None)
+            self._own.pop(principal, None)
 
     def _note(self, principal: str, fault: UpstreamFault, *, is_theirs: bool = False) -> None:
         self.failures[fault.code] += 1
         self._add_turn(principal, f"{fault.code}: {fault.sentence}")
+        failed = MountState("failed", time.time(), fault.code, fault.sentence)
+        own = self._own.get(principal)
+        if own is None or not _is_same(own, failed):
+            _keep(self._own, principal, failed)
         if not is_theirs:
             if self.state.error != fault.sentence:
                 log.warning("mount %s: %s: %s", self._name, fault.code, fault.sentence)
-            self._set_state(MountState("failed", time.time(), fault.code, fault.sentence))
+            self._set_state(failed)
         if principal not in self._failing:
-            _keep(self._failing, principal)
+            _keep(self._failing, principal, None)
             self._tell(principal, fault)
 
     def _add_turn(self, principal: str, text: str) -> None:
@@ -139,13 +154,19 @@ class MountStanding:
         return self._delays[principal]
 
     def _set_state(self, state: MountState) -> None:
-        before, self.state = self.state, state
-        if (before.status, before.error) != (state.status, state.error):
+        """Take a state; one that lasts has begun before."""
+        if not _is_same(self.state, state):
+            self.state = state
             self._on_change()
 
 
-def _keep(principals: dict[str, None], principal: str) -> None:
+def _is_same(one: MountState, other: MountState) -> bool:
+    """Return whether two states differ in their time alone."""
+    return (one.status, one.code, one.error) == (other.status, other.code, other.error)
+
+
+def _keep(principals: dict[str, T], principal: str, value: T) -> None:
     """Add a principal, in the place of the first if there are too many."""
     if len(principals) >= MAX_PRINCIPALS and principal not in principals:
         del principals[next(iter(principals))]
-    principals[principal] = None
+    principals[principal] = value

@@ -10,6 +10,7 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
+from toolgate.server.features.mounts.choices.switched_off import SwitchedOff
 from toolgate.server.features.mounts.mount.lists import MountLists
 from toolgate.server.features.mounts.mount.mount import Mount
 from toolgate.server.features.mounts.mount.pool import SessionKey
@@ -18,7 +19,7 @@ from toolgate.server.features.mounts.mount.requests import RequestForwarder, cre
 from toolgate.server.features.mounts.names import MountNames, choose_names
 from toolgate.server.features.mounts.parts.client_sessions import ClientSessions
 from toolgate.server.features.mounts.parts.create import PartMaker
-from toolgate.server.features.mounts.parts.relays import ResourceRelay
+from toolgate.server.features.mounts.parts.relays import MountedRelay, ResourceRelay
 from toolgate.server.features.mounts.parts.rewriting import UriRewriter
 from toolgate.server.features.mounts.parts.withheld import WithheldParts
 from toolgate.server.features.mounts.resource_uris import Contested, find_contested, format_contested, restore_contested
@@ -31,6 +32,7 @@ from toolgate.tools.api.resource import Resource
 
 PATIENCE = 1.5  # seconds that a first list may wait for mounts that are not known yet
 MAX_VIEWS = 128  # kinds of clients whose registries are kept: a client may declare anything
+MAX_REDUCED = 256  # registries for people who have switched off something, of one kind of clients
 MAX_ASKED = 256  # kinds of clients for which a mount was waited for
 MAX_WITHHELD = 64  # lists of one mount whose parts that are not served are kept
 MAX_TOLD = 1_000  # names of tools of one mount
@@ -58,19 +60,32 @@ class ServedMount(msgspec.Struct, frozen=True):
 
 
 class MountViews:
-    """What each client is shown of the mounts, which `list_mounts()` returns. `own_id` names this server on the path
-    of a request."""
+    """What each client is shown of the mounts, which `list_mounts()` returns.
 
-    def __init__(self, list_mounts: Callable[[], Sequence[ServedMount]], own_id: Callable[[], str]) -> None:
+    own_id: names this server on the path of a request
+    find_choice: returns what a principal has switched off, or None while that is not known
+    find_page: returns where a person decides that for a mount, or ""
+    """
+
+    def __init__(
+        self,
+        list_mounts: Callable[[], Sequence[ServedMount]],
+        own_id: Callable[[], str],
+        find_choice: Callable[[str], SwitchedOff | None],
+        find_page: Callable[[str], str],
+    ) -> None:
         self.sessions = ClientSessions()
         self._list_mounts = list_mounts
         self._own_id = own_id
+        self._find_choice = find_choice
+        self._find_page = find_page
         self._asked: WeakKeyDictionary[Mount, set[ClientProfile]] = WeakKeyDictionary()
         self._names: Names = {}
         self._contested: Contested = {}
         self._contested_for_some: Contested = {}  # with what single persons' lists have
         self._withheld: dict[str, dict[int, tuple[MountLists, WithheldParts]]] = {}  # by mount and the lists' id
         self._views: WeakKeyDictionary[Registry, dict[Hashable, Registry]] = WeakKeyDictionary()
+        self._reduced: WeakKeyDictionary[Registry, dict[SwitchedOff | None, Registry]] = WeakKeyDictionary()
 
     def list_parts(self, registry: Registry) -> list[Part]:
         """Return all parts that some client is shown, beside those of the registry. The names follow from these."""
@@ -104,7 +119,7 @@ class MountViews:
         if path and (self._own_id() in path or len(path) > MAX_PATH):
             raise InvalidRequest("this server is mounted on itself, perhaps by way of others", {"code": LOOP})
         waiting: list[asyncio.Task[None]] = []
-        for served in self._list_mounts():
+        for served in self._list_shown(session):
             mount, key = served.mount, find_key(served.per, session)
             with contextlib.suppress(MountError):  # it is told at the call
                 await mount.note_secrets(key.principal)
@@ -122,6 +137,11 @@ class MountViews:
 
     def view(self, session: Session, registry: Registry) -> Registry:
         self.sessions.note(session, time.monotonic())
+        whole, choice = self._find_whole(session, registry), self._find_choice(session.principal)
+        return self._reduce(whole, session.principal, choice) if choice is None or choice else whole
+
+    def _find_whole(self, session: Session, registry: Registry) -> Registry:
+        """Return what this client is shown who has switched off nothing."""
         views = self._views.setdefault(registry, {})
         own = [served.mount.name for served in self._list_mounts() if served.mount.is_personal(session.principal)]
         who = create_profile(session.capabilities), session.principal if own else "", *own
@@ -137,7 +157,7 @@ class MountViews:
 
     def list_skills(self, session: Session) -> list[dict[str, Any]]:
         found: dict[str, dict[str, Any]] = {}
-        for served in self._list_mounts():
+        for served in self._list_shown(session):
             lists = served.mount.find_lists(find_key(served.per, session))
             if lists is not None and lists.skills:
                 is_personal = served.mount.is_personal(session.principal)
@@ -146,15 +166,28 @@ class MountViews:
                     found.setdefault(entry["uri"], entry)
         return list(found.values())
 
-    def find_withheld(self, session: Session, kind: str, key: str) -> WithheldPart | None:
+    def find_withheld(self, session: Session, registry: Registry, kind: str, key: str) -> WithheldPart | None:
+        choice = self._find_choice(session.principal)
+        if choice is None or choice:
+            part = _find_part(self._find_whole(session, registry), kind, key)
+            if part is not None and isinstance(part.relay, MountedRelay) and self.hides(session.principal, part):
+                mount = part.relay.mount
+                return WithheldPart(mount, part, self._create_refusal(choice, mount), "switched_off")
         for served in self._list_mounts():
             parts, mount = self._list_withheld(served, session), served.mount.name
             part = parts.find(kind, key) or parts.find(kind, restore_contested(mount, key))
             if part is not None:
                 decides = f"an operator decides with toolgate mount review {mount}"
                 error = MountError("HELD", f"it is not approved as it is now: {decides}")
-                return WithheldPart(mount, part, error)
+                return WithheldPart(mount, part, error, "held")
         return None
+
+    def hides(self, principal: str, part: Part) -> bool:
+        relay = part.relay
+        if not isinstance(relay, MountedRelay):
+            return False
+        choice = self._find_choice(principal)
+        return choice is None or choice.hides(relay.mount, part.kind, relay.original)
 
     def withholds(self, session: Session, template: Resource, uri: str) -> bool:
         relay = template.relay
@@ -170,11 +203,35 @@ class MountViews:
 
     def instructions(self, session: Session) -> str:
         told = list[str]()
-        for served in self._list_mounts():
+        for served in self._list_shown(session):
             lists = served.mount.find_lists(find_key(served.per, session))
             if lists is not None and lists.instructions:
                 told.append(f"# {served.mount.name}\n{lists.instructions[:MAX_OF_MOUNT]}")
         return "\n\n".join(told)[:MAX_INSTRUCTIONS]
+
+    def _list_shown(self, session: Session) -> list[ServedMount]:
+        """Return the mounts that this client's person has not switched off as a whole."""
+        choice = self._find_choice(session.principal)
+        if choice is None:
+            return []
+        return [served for served in self._list_mounts() if served.mount.name not in choice.mounts]
+
+    def _reduce(self, whole: Registry, principal: str, choice: SwitchedOff | None) -> Registry:
+        """Return a registry without what is switched off. Its parts are the same objects."""
+        known = self._reduced.setdefault(whole, {})
+        found = known.pop(choice, None)
+        if found is None:
+            if len(known) >= MAX_REDUCED:
+                del known[next(iter(known))]  # that was used longest ago
+            found = Registry(part for part in whole.parts if not self.hides(principal, part))
+        known[choice] = found
+        return found
+
+    def _create_refusal(self, choice: SwitchedOff | None, mount: str) -> MountError:
+        if choice is None:
+            return MountError("CHOICES_UNREADABLE", "what you have switched off can't be read yet: try again soon")
+        place = self._find_page(mount) or "the first page of this server"
+        return MountError("SWITCHED_OFF", f"you have switched it off for yourself: switch it on at {place}")
 
     def _list_view(self, session: Session, registry: Registry) -> Iterator[Part]:
         shown: set[tuple[str, str]] = set()
@@ -245,6 +302,14 @@ class MountViews:
         name = served.mount.name
         rewriter = UriRewriter(name, self._contested if is_shared else self._contested_for_some)
         return served.maker.create_parts(lists, lambda kind, original: self._names[name, kind, original], rewriter)
+
+
+def _find_part(registry: Registry, kind: str, key: str) -> Part | None:
+    """Return a part by its name or a URI, or None."""
+    if kind == "resources":
+        found = registry.resource(key)
+        return None if found is None else found[0]
+    return registry.tools.get(key) if kind == "tools" else registry.prompts.get(key)
 
 
 def find_key(per: str, session: Session) -> SessionKey:

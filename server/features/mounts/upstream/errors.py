@@ -1,6 +1,6 @@
 """Name what can go wrong with a mounted server: a code, which docs/gateway.md explains, and a sentence."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -8,38 +8,44 @@ import msgspec
 from toolgate.tools.api.errors import ToolError
 
 LOOP = "LOOP"  # also in the data of the refusal of a server that finds itself on the path
-CODES = (
-    LOOP,
-    "NOT_STARTED",
-    "NOT_CONFINED",
-    "SECRETS_EXPOSED",
-    "SECRET_MISSING",
-    "SECRET_UNFIT",
-    "SECRET_UNREADABLE",
-    "STDIO_EXITED_BEFORE_INITIALIZE",
-    "STDIO_EXITED",
-    "STDIO_CLOSED",
-    "CONNECT_FAILED",
-    "CONNECTION_LOST",
-    "HTTP_STATUS",
-    "NOT_MCP",
-    "SIGN_IN_REQUIRED",
-    "IDENTITY_MISSING",
-    "TOKEN_REFUSED",
-    "REDIRECTED",
-    "INITIALIZE_TIMEOUT",
-    "INITIALIZE_REFUSED",
-    "LIST_FAILED",
-    "CALL_TIMEOUT",
-    "MAY_HAVE_RUN",
-    "TOO_LARGE",
-    "BAD_MESSAGE",
-    "BACKING_OFF",
-    "LIMITED",
-    "HELD",
-    "QUESTION_EXPIRED",
-    "SESSION_EXPIRED",
-)
+CODES: Mapping[str, str] = {  # what each means, as in docs/gateway.md
+    LOOP: "it leads back to this server",
+    "NOT_STARTED": "the program is not there, can't be started, or is one too many for the person's limits",
+    "NOT_CONFINED": "no sandbox holds it to its network or files: use --sandbox bwrap",
+    "SECRETS_EXPOSED": "its variables could be read by other commands: use a sandbox",
+    "SECRET_MISSING": "nobody has set a secret that it names, or you have not set your own; the text says where",
+    "SECRET_UNFIT": "a secret can't stand where it is named: in a header it must be of printable ASCII on one line",
+    "SECRET_UNREADABLE": "the key that sealed a secret was lost, or the state can't be read: set it again",
+    "STDIO_EXITED_BEFORE_INITIALIZE": "it ended before it answered; the text has its exit code and last words",
+    "STDIO_EXITED": "it ended, or closed its output",
+    "STDIO_CLOSED": "it ended, or closed its output",
+    "CONNECT_FAILED": "there is no connection to the URL, or it broke",
+    "CONNECTION_LOST": "there is no connection to the URL, or it broke",
+    "HTTP_STATUS": "what answers at the URL is no MCP server",
+    "NOT_MCP": "what answers at the URL is no MCP server",
+    "SIGN_IN_REQUIRED": "the person has to sign in there, and the text has the link; or it wants an Authorization "
+    "header",
+    "IDENTITY_MISSING": "the person has to sign in here with the identity provider",
+    "TOKEN_REFUSED": "its authorization server gives no token, or the server does not take the one that it gives; "
+    "the text says why",
+    "REDIRECTED": "redirects are not followed: write the URL that it names, if you trust it",
+    "INITIALIZE_TIMEOUT": "it did not begin a conversation within a minute, or refused to",
+    "INITIALIZE_REFUSED": "it did not begin a conversation within a minute, or refused to",
+    "LIST_FAILED": "it can't say what it has; the last good lists stay",
+    "CALL_TIMEOUT": "the call took longer than timeout",
+    "MAY_HAVE_RUN": "it failed during a call, which is not sent again unless the tool calls itself read-only or "
+    "idempotent",
+    "TOO_LARGE": "it sent what is no message, or more than 32 MiB",
+    "BAD_MESSAGE": "it sent what is no message, or more than 32 MiB",
+    "BACKING_OFF": "it failed a moment ago, and is tried again soon",
+    "LIMITED": "the person has reached a limit of the mount; the text says when the next call may be made",
+    "HELD": "the tool, prompt, resource or skill is new or has changed since it was approved: toolgate mount review",
+    "QUESTION_EXPIRED": "the answer to a question came too late, or twice",
+    "SESSION_EXPIRED": "it forgot the conversation twice in a row",
+    "SWITCHED_OFF": "the person has switched it off for themselves, on the first page",
+    "CHOICES_UNREADABLE": "what people have switched off can't be read yet, so nothing of mounted servers is "
+    "served: try again soon",
+}
 
 
 MIN_SECRET = 6  # characters; shorter values are words, and no keys

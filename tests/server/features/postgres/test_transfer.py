@@ -78,6 +78,7 @@ def test_all_rows_go_to_postgresql_and_come_back(tmp_path: Path, postgres: Postg
     assert sorted(path.name for path in (last / "flags").iterdir()) == names
     store = SqliteStore(last)
     assert store.has_flag(flags.PLAN_EXISTS, "local") and store.has_flag(flags.PLAN_ACTIVE, "local")
+    assert store.has_flag(flags.MOUNT_CHOICES, "anybody") and store.has_flag(flags.MOUNT_BASELINE, "far")
     for name in ("signing", "questions", "request-state"):
         assert (first / "keys" / name).exists() == (last / "keys" / name).exists()
 

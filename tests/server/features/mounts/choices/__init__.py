@@ -1,0 +1,1 @@
+"""What people switch off for themselves."""

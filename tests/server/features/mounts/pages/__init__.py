@@ -1,0 +1,1 @@
+"""The pages that show people the mounted servers."""

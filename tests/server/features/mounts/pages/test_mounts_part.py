@@ -1,0 +1,67 @@
+"""The first page shows each mounted server with its state, its last error and what its code means."""
+
+import re
+from pathlib import Path
+
+from tests.clients.raw_client import ROOT, eventually
+from tests.clients.raw_http_client import site, spoken
+from tests.server.auth.sign_in_server import Browser
+from tests.server.features.mounts.choices.chooser import Chooser
+from tests.server.features.mounts.mounted import command_mount, url_mount, wait_listed, write_config
+from toolgate.server.features.mounts.upstream.errors import CODES
+
+LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
+
+
+def test_a_mount_is_shown_with_its_state_and_the_page_of_its_code(tmp_path: Path) -> None:
+    tables = command_mount("legacy"), url_mount("http://127.0.0.1:9/mcp", "away")
+    with (
+        site(tmp_path, "--auth", "none", *write_config(tmp_path, *tables)) as listening,
+        spoken(listening, "http") as client,
+    ):
+        wait_listed(client)
+        person = Chooser(Browser(listening.port, {"accept": "text/html"}))
+        row = read_row(person, "far")
+        assert "running</b> since <time" in row and re.search(r">\d+ tools</a>", row)
+        assert eventually(lambda: "failed</b>" in read_row(person, "away")), person.first_page()
+        failed = read_row(person, "away")
+        assert '<a href="/mounts/codes#CONNECT_FAILED">CONNECT_FAILED</a>: ' in failed
+        since = re.findall(r'datetime="([^"]*)"', failed)
+        assert eventually(lambda: listening.log().count("CONNECT_FAILED") >= 1)
+        assert re.findall(r'datetime="([^"]*)"', read_row(person, "away")) == since
+        codes = person.browser.get("/mounts/codes").text
+        assert all(f'<div id="{code}"' in codes for code in CODES)
+
+
+def read_row(person: Chooser, mount: str) -> str:
+    """Return what the first page says of a mount."""
+    return person.first_page().partition(f'id="mount-{mount}"')[2].partition('<div class="row"')[0]
+
+
+def test_a_mount_that_is_gone_is_shown_as_long_as_something_is_off(tmp_path: Path) -> None:
+    options = write_config(tmp_path, command_mount("legacy"))
+    with (
+        site(tmp_path, "--auth", "none", *options) as listening,
+        spoken(listening, "http") as client,
+    ):
+        wait_listed(client)
+        person = Chooser(Browser(listening.port, {"accept": "text/html"}))
+        assert person.switch("far", off=True).status == 200
+        assert person.choose("far", ["echo"]).status == 200
+        write_config(tmp_path, "")
+        assert eventually(lambda: "not mounted</b>" in read_row(person, "far"))
+        assert person.switch("far", off=False).status == 200
+        assert person.read("far") == {"echo": False}
+        assert person.choose("far", []).location == "/"
+        assert read_row(person, "far") == ""
+
+
+def test_the_page_of_codes_says_what_the_documentation_says() -> None:
+    text = (ROOT / "docs" / "gateway.md").read_text().partition("| code | |")[2]
+    rows = [line.strip("|").split("|") for line in text.splitlines() if line.startswith("| `")]
+    told = {
+        code: LINK.sub(r"\1", row[1]).replace("`", "").strip()
+        for row in rows
+        for code in re.findall(r"`(\w+)`", row[0])
+    }
+    assert {code: told.get(code) for code in CODES} == CODES
