@@ -95,6 +95,7 @@ class MountsFeature:
             lambda: self._open_site(host).mounts_part,
             lambda: self._create_secrets_part(host),
             lambda: self._create_connections_part(host),
+            lambda: self._open_site(host).people_part,
         )
         host.page_routes.append(lambda pages, identify: self._add_pages(host, pages, identify))
         if host.config.mounts:

@@ -127,6 +127,7 @@ class Mount:
         self._askers: dict[ClientProfile, list[SessionKey]] = {}  # who asks for lists that are fetched, the latest last
         self._asked = asyncio.Event()
         self.watches = ResourceWatches(lambda key: self.get_session(self._pool.find_latest(key)))
+        self._uses: dict[str, float] = {}  # by principal: when it was used last here, the latest last
         self._turns: WeakValueDictionary[SessionKey, asyncio.Lock] = WeakValueDictionary()  # one call at a time
 
     @property
@@ -226,12 +227,17 @@ class Mount:
 
     async def get_session(self, key: SessionKey) -> UpstreamSession:
         """Return an open conversation. Raises MountError."""
+        self._note_use(key.principal)
         found = await self._find_secrets(key.principal)
         left = self.standing.seconds_left(key.principal)
         if left and not self._pool.has(key, found):
             self._resolve(found)  # what is missing says more
             raise MountError("BACKING_OFF", f"it failed a moment ago, and is tried again in {left:.0f} s")
         return await self._pool.get(key, found)
+
+    def find_use(self, principal: str) -> float | None:
+        """Return when a principal used it last here, in seconds since 1970, or None if that is not known."""
+        return self._uses.get(principal)
 
     def end_principal(self, principal: str) -> None:
         """End the conversations of a principal, and what is done for it alone. Lists that others wait for are fetched
@@ -314,6 +320,12 @@ class Mount:
             self._asked.set()
         self._note_secrets(principal if found.is_personal else "", found)
         return found
+
+    def _note_use(self, principal: str) -> None:
+        self._uses.pop(principal, None)
+        if len(self._uses) >= MAX_OWNERS:
+            del self._uses[next(iter(self._uses))]
+        self._uses[principal] = time.time()
 
     def _note_secrets(self, owner: str, found: FoundSecrets) -> None:
         """Have lists fetched again that were fetched with other secrets."""

@@ -4,8 +4,11 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 
 from toolgate.server.app.host import AppHost
 from toolgate.server.features.mounts.choices.book import ChoiceBook
+from toolgate.server.features.mounts.pages.administrators import Administrators
 from toolgate.server.features.mounts.pages.codes_page import CodesPage
 from toolgate.server.features.mounts.pages.mounts_part import MountsPart
+from toolgate.server.features.mounts.pages.people_page import PeoplePage
+from toolgate.server.features.mounts.pages.people_part import PeoplePart
 from toolgate.server.features.mounts.pages.tools_page import ToolsPage
 from toolgate.server.features.mounts.parts.views import ServedMount
 from toolgate.server.features.mounts.sign_in.pages import SignInPages
@@ -28,7 +31,9 @@ class MountSite:
         self._list_mounts = list_mounts
         self._choices = choices
         self._sign_ins = sign_ins
+        self._administrators = Administrators(host.config.administrators, host.config.login, host.store())
         self.mounts_part = MountsPart(list_mounts, choices)
+        self.people_part = PeoplePart(self._administrators)
 
     def routes(
         self, pages: PageContext, identify: Callable[[Request], Awaitable[Visitor | None]]
@@ -37,3 +42,10 @@ class MountSite:
         yield from SignInPages(self._sign_ins, pages, identify, self._host.config.name).routes()
         yield from CodesPage(pages, identify).routes()
         yield from ToolsPage(pages, identify, self._list_mounts, self._choices).routes()
+        yield from PeoplePage(
+            pages, identify, self._administrators, self._sign_ins, self._host.store(), self._find_use
+        ).routes()
+
+    def _find_use(self, principal: str, mount: str) -> float | None:
+        found = (each.mount.find_use(principal) for each in self._list_mounts() if each.mount.name == mount)
+        return next(found, None)

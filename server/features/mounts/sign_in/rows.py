@@ -1,6 +1,7 @@
 """Read and write the rows of connections, departures and registered clients. Each function runs inside a transaction.
 What is secret arrives sealed, or as a digest."""
 
+from collections.abc import Collection
 from typing import Any
 
 from toolgate.server.state import tables
@@ -19,6 +20,20 @@ def list_connections(connection: "tables.Connection", principal: str) -> list[An
     """Return the rows of a person, by mount."""
     table = tables.mount_connection
     return list(connection.execute(table.select().filter_by(principal=principal).order_by(table.c.mount)))
+
+
+def list_all_connections(
+    connection: "tables.Connection", after: tuple[str, str], most: int, principals: Collection[str] | None
+) -> list[Any]:
+    """Return the rows of all people, or of these, without what is secret, by person and mount and from one on."""
+    table = tables.mount_connection
+    columns = (table.c.principal, table.c.mount, table.c.server, table.c.ended, table.c.made_at)
+    principal, mount = after
+    is_later = (table.c.principal > principal) | ((table.c.principal == principal) & (table.c.mount > mount))
+    chosen = tables.select(*columns).where(is_later)
+    if principals is not None:
+        chosen = chosen.where(table.c.principal.in_(principals))
+    return list(connection.execute(chosen.order_by(table.c.principal, table.c.mount).limit(most)))
 
 
 def write_connection(connection: "tables.Connection", principal: str, mount: str, **row: Any) -> None:

@@ -2,7 +2,7 @@
 
 import hashlib
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -73,6 +73,16 @@ class MountConnection(msgspec.Struct, frozen=True):
     made_at: float
 
 
+class ConnectionSummary(msgspec.Struct, frozen=True):
+    """What others may know of a connection; its members as those of `MountConnection`."""
+
+    principal: str
+    mount: str
+    server: str
+    ended: str
+    made_at: float
+
+
 class ConnectionStore:
     """The connections of everybody. Each method raises StateError."""
 
@@ -95,6 +105,17 @@ class ConnectionStore:
             return []
         found = await self._store.read(partial(rows.list_connections, principal=principal))
         return [self._open(row) for row in found if row.mount != IDENTITY]
+
+    async def list_all(
+        self, after: tuple[str, str], most: int, principals: Collection[str] | None = None
+    ) -> Sequence[ConnectionSummary]:
+        """Return the connections of all people, or of these, by principal and mount: those after one."""
+        if self._store.is_empty():
+            return []
+        found = await self._store.read(
+            partial(rows.list_all_connections, after=after, most=most, principals=principals)
+        )
+        return [ConnectionSummary(row.principal, row.mount, row.server, row.ended or "", row.made_at) for row in found]
 
     async def keep(self, principal: str, departure: "Departure", signed_in: SignedIn, expires_at: float | None) -> bool:
         """Store the connection that a sign-in has made, in place of the one before. Return False if the person is gone

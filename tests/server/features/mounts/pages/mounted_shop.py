@@ -1,5 +1,5 @@
 """A server with mounts in the states that people meet them in: one with a tool off, one where they sign in, one that
-fails."""
+fails. Eve is its administrator."""
 
 import contextlib
 import json
@@ -55,5 +55,6 @@ def mounted_shop() -> Iterator[MountedShop]:
             url_mount(f"{far.origin}/mcp", "far", *AUTH),
             url_mount("http://127.0.0.1:9/mcp", "search", 'headers = { X-Key = "${secret:SEARCH_KEY}" }'),
         ]
-        with signed_site(folder / "server", *write_config(folder, *tables)) as signed:
+        options = ("--administrators", "account:eve", *write_config(folder, *tables))
+        with signed_site(folder / "server", *options) as signed:
             yield MountedShop(signed, far)

@@ -15,11 +15,14 @@ from tests.transports.web.test_screens import AXE, FINDINGS, OPEN
 
 SCREENS = {  # name → who sees what
     "first-page": ("ada", "/"),
+    "first-page-of-an-administrator": ("eve", "/"),
     "tools": ("ada", "/mounts/tools?name=files"),
     "tools-of-the-last-page": ("ada", "/mounts/tools?name=files&page=2"),
     "tools-of-a-server-that-is-off": ("ada", "/mounts/tools?name=far"),
     "tools-of-none": ("ada", "/mounts/tools?name=search"),
     "codes": ("ada", "/mounts/codes#HELD"),
+    "people": ("eve", "/mounts/people"),
+    "people-not-found": ("eve", "/mounts/people?who=nobody"),
 }
 LOOKS = [(size, scheme) for size in SIZES for scheme in ("light", "dark")]
 # Texts and controls beside each other whose boxes overlap
@@ -95,3 +98,10 @@ def test_a_server_is_switched_by_keyboard_and_other_tabs_follow(arrive: Callable
     other.get_by_role("button", name="Switch on files for you").press("Space")
     told(other, "files is on for you.")
     page.get_by_role("button", name="Switch off files for you").wait_for()
+
+
+def test_an_administrator_ends_a_connection_by_keyboard(arrive: Callable[[str, str], Any]) -> None:
+    page = arrive("eve", "/mounts/people?who=bob")
+    page.locator('summary[aria-label^="End the connection of bob"]').press("Enter")
+    page.get_by_role("button", name="End the connection of bob to far").press("Enter")
+    page.get_by_text("The connection was ended.").wait_for()
