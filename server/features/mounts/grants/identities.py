@@ -20,7 +20,8 @@ from toolgate.server.cli.sign_in.requests import OAuthAnswer
 from toolgate.server.features.mounts.config.mount_config import MountConfig
 from toolgate.server.features.mounts.grants.token_endpoint import TokenEndpoint
 from toolgate.server.features.mounts.sign_in.requests import NotSentError, RefusedError, is_token, shorten
-from toolgate.server.features.mounts.sign_in.store import IDENTITY, ConnectionStore, FarClient, SignedIn, SignInFault
+from toolgate.server.features.mounts.sign_in.rows import IDENTITY
+from toolgate.server.features.mounts.sign_in.store import ConnectionStore, FarClient, SignedIn, SignInFault
 from toolgate.server.features.mounts.sign_in.tokens import MountTokens
 from toolgate.server.features.mounts.upstream.errors import MountError
 from toolgate.server.state.store import StateError

@@ -6,6 +6,7 @@ from typing import Any
 
 from toolgate.server.state import tables
 
+IDENTITY = "@identity"  # no mount's name: the row of what a person's identity provider has given
 USED = "used:"  # before the digest of a departure
 ORPHANED = "the account was removed"
 
@@ -25,12 +26,13 @@ def list_connections(connection: "tables.Connection", principal: str) -> list[An
 def list_all_connections(
     connection: "tables.Connection", after: tuple[str, str], most: int, principals: Collection[str] | None
 ) -> list[Any]:
-    """Return the rows of all people, or of these, without what is secret, by person and mount and from one on."""
+    """Return the connections of all people, or of these, without what is secret, by person and mount and from one
+    on."""
     table = tables.mount_connection
     columns = (table.c.principal, table.c.mount, table.c.server, table.c.ended, table.c.made_at)
     principal, mount = after
     is_later = (table.c.principal > principal) | ((table.c.principal == principal) & (table.c.mount > mount))
-    chosen = tables.select(*columns).where(is_later)
+    chosen = tables.select(*columns).where(is_later, table.c.mount != IDENTITY)
     if principals is not None:
         chosen = chosen.where(table.c.principal.in_(principals))
     return list(connection.execute(chosen.order_by(table.c.principal, table.c.mount).limit(most)))

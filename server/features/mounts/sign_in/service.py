@@ -20,7 +20,8 @@ from toolgate.server.features.mounts.sign_in import requests
 from toolgate.server.features.mounts.sign_in.arrivals import ConnectionArrivals
 from toolgate.server.features.mounts.sign_in.elicitation import SignInElicitation
 from toolgate.server.features.mounts.sign_in.flow import MountSignIn
-from toolgate.server.features.mounts.sign_in.store import IDENTITY, ConnectionStore, MountConnection, SignInFault
+from toolgate.server.features.mounts.sign_in.rows import IDENTITY
+from toolgate.server.features.mounts.sign_in.store import ConnectionStore, MountConnection, SignInFault
 from toolgate.server.features.mounts.sign_in.tokens import MountTokens
 from toolgate.server.state.store import StateError
 

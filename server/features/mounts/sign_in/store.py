@@ -19,7 +19,6 @@ from toolgate.tools.api.errors import ToolError
 
 DEPARTURE = 600.0  # seconds that a person may take at the authorization server
 MAX_DEPARTURES = 8  # of one person; the oldest give way
-IDENTITY = "@identity"  # no mount's name: the row of what a person's identity provider has given
 UNREADABLE = "its tokens can't be read: the key that sealed them was lost"
 
 
@@ -104,7 +103,7 @@ class ConnectionStore:
         if self._store.is_empty():
             return []
         found = await self._store.read(partial(rows.list_connections, principal=principal))
-        return [self._open(row) for row in found if row.mount != IDENTITY]
+        return [self._open(row) for row in found if row.mount != rows.IDENTITY]
 
     async def list_all(
         self, after: tuple[str, str], most: int, principals: Collection[str] | None = None
@@ -133,8 +132,8 @@ class ConnectionStore:
 
     async def keep_identity(self, principal: str, server: str, signed_in: SignedIn, expires_at: float) -> None:
         """Store what a person's identity provider gave them with a sign-in here, in place of the one before."""
-        row = self._create_row(principal, IDENTITY, server, signed_in, expires_at)
-        await self._write(partial(rows.write_connection, principal=principal, mount=IDENTITY, **row))
+        row = self._create_row(principal, rows.IDENTITY, server, signed_in, expires_at)
+        await self._write(partial(rows.write_connection, principal=principal, mount=rows.IDENTITY, **row))
 
     def _create_row(
         self, principal: str, mount: str, server: str, signed_in: SignedIn, expires_at: float | None

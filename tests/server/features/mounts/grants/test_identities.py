@@ -33,7 +33,8 @@ class Scene:
 
     def __init__(self, idp: EnterpriseProvider, web: Web, store: Any, keys: KeyFolder) -> None:
         self.idp = idp
-        self.servers = [Identities(ConnectionStore(store, keys)) for _ in range(2)]
+        self.stores = [ConnectionStore(store, keys) for _ in range(2)]
+        self.servers = [Identities(each) for each in self.stores]
         for each in self.servers:
             allowlist = UserAllowlist(("*",), ("oidc",))
             each.use(OpenIdProvider(idp.url, CLIENT, SECRET, allowlist, web.fetch), "https://here.example")
@@ -94,5 +95,15 @@ def test_a_refresh_token_that_its_provider_ended_ends_the_sign_in(tmp_path: Path
             with pytest.raises(MountError, match=r"IDENTITY_MISSING: .* sign out at https://here.example/logout"):
                 await server.find_id_token(scene.principal("ada"))
         assert len(scene.idp.used) == 1
+
+    run(tmp_path, body)
+
+
+def test_what_a_provider_gave_is_no_connection_to_a_mount(tmp_path: Path) -> None:
+    async def body(scene: Scene) -> None:
+        await scene.sign_in("ada")
+        assert await scene.servers[0].find_id_token(scene.principal("ada"))
+        assert list(await scene.stores[0].list(scene.principal("ada"))) == []
+        assert list(await scene.stores[0].list_all(("", ""), 10)) == []
 
     run(tmp_path, body)
