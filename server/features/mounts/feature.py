@@ -109,11 +109,11 @@ class MountsFeature:
         """Raises UsageError for a table that can't be read."""
         self._id = make_id(host)
         self._pins = PinBook(host.store, lambda: self._renew(host))
-        self._choices = ChoiceBook(host.store, partial(self._note_choice, host), self._share_choices)
+        choices = self._open_choices(host)
         try:
-            await self._choices.load()
+            await choices.load()
         except StateError:
-            self._choices.load_soon()
+            choices.load_soon()
         self._mounts = MountSet(
             lambda config: self._create_mount(host, config),
             self._close_mount,
@@ -127,8 +127,7 @@ class MountsFeature:
         self._serves = True
         if host.is_shared and (bus := host.bus()) is not None:
             bus.mail.receive(KIND, ParkedOffice(self._find_parked).handle)
-            assert self._choices is not None  # it was connected
-            self._sharing = ChoiceSharing(bus, self._choices)
+            self._sharing = ChoiceSharing(bus, self._open_choices(host))
             self._comparison = FileComparison(bus, self._list_configs, self._publish_differing)
             host.jobs.append(Job(self._comparison.run, FOLLOW_AFTER))
             host.jobs.append(Job(self._follow_pins, PINS_EVERY))
@@ -177,9 +176,13 @@ class MountsFeature:
         from toolgate.server.features.mounts.pages.site import MountSite  # start-up, as above
 
         if self._site is None:
-            assert self._choices is not None  # it was connected
-            self._site = MountSite(host, self._list_served, self._choices, self._open_sign_ins(host))
+            self._site = MountSite(host, self._list_served, self._open_choices(host), self._open_sign_ins(host))
         return self._site
+
+    def _open_choices(self, host: AppHost) -> ChoiceBook:
+        if self._choices is None:
+            self._choices = ChoiceBook(host.store, partial(self._note_choice, host), self._share_choices)
+        return self._choices
 
     def _find_choice(self, principal: str) -> SwitchedOff | None:
         return self._choices.find(principal) if self._choices is not None else None

@@ -75,6 +75,7 @@ LOCAL = {
     "test_capped_output_is_not_said_to_be_all_of_it": OWN_LIMITS,
     "test_a_reader_of_a_running_command_gets_the_end_so_far": OWN_LIMITS,
     "test_old_tasks_make_room": OWN_LIMITS,
+    "test_a_result_waits_for_processes_that_end_soon_after_their_command": OWN_LIMITS,
     "test_what_is_returned_of_a_run_does_not_change": SAME_RUN,
     "test_a_cancelled_execution_leaves_nothing": OWN_PROCESS,
     "test_a_cancelled_call_that_repeats_a_key_does_not_disturb_the_start": OWN_PROCESS,
@@ -234,7 +235,7 @@ def test_through_a_node(
     def open_workspace(_folder: Path, *_limits: Any) -> contextlib.AbstractAsyncContextManager[Any]:
         return remote_workspace(node)
 
-    def caller(_folder: Path, _environment: Any) -> contextlib.AbstractAsyncContextManager[Any]:
+    def caller(_folder: Path, _environment: Any, _linger: float) -> contextlib.AbstractAsyncContextManager[Any]:
         return remote_caller(node)
 
     monkeypatch.setattr(shell_commands, "workspace", workspace)
