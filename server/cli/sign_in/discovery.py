@@ -131,7 +131,7 @@ async def _find_server(requests: OAuthRequests, issuer: str, needs_page: bool) -
 def _parse_server(metadata: dict[str, Any], issuer: str, needs_page: bool) -> IssuerMetadata:
     """Check the metadata (RFC 8414 section 3.3). The issuer is the one that they name."""
     named = metadata.get("issuer")
-    if not isinstance(named, str) or named not in _list_spellings(issuer):
+    if not isinstance(named, str) or named not in list_spellings(issuer):
         raise LoginError(f"the metadata of {issuer} are of {to_line(str(named), 200)}: refused")
     methods = metadata.get("code_challenge_methods_supported")
     if needs_page and (not isinstance(methods, list) or "S256" not in methods):
@@ -151,7 +151,7 @@ def _parse_server(metadata: dict[str, Any], issuer: str, needs_page: bool) -> Is
     )
 
 
-def _list_spellings(issuer: str) -> list[str]:
+def list_spellings(issuer: str) -> list[str]:
     """Return an issuer, and the same one with or without a slash as its whole path (RFC 3986 section 6.2.3): libraries
     add that to what they serve, and servers do not have it in their metadata."""
     parts = urlsplit(issuer)

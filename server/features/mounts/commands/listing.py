@@ -121,4 +121,5 @@ def _mount_to_json(mount: MountConfig, rows: Mapping[str, Any]) -> Mapping[str, 
     names: dict[str, Any] = {"env": sorted(mount.env), "headers": sorted(mount.headers)}
     names["limits"] = msgspec.structs.asdict(mount.limits)
     names["client_secret"] = hide_value(rows.get("client_secret", ""))
-    return {**msgspec.structs.asdict(mount), **written, **names, "url": hide_query(rows.get("url", ""))}
+    hidden = {key: hide_query(rows.get(key, "")) for key in ("url", "token_url")}
+    return {**msgspec.structs.asdict(mount), **written, **names, **hidden}

@@ -20,6 +20,8 @@ NEEDED: Mapping[str, Mapping[str, str]] = {
     },
     EXCHANGE: {"client_id": "name the client that its authorization server has registered"},
 }
+# Else a mounted server that names another one would have a grant for it, the client's secret and the token
+NAME_ISSUER = "name the issuer of its authorization server, such as https://auth.example.com, or token_url"
 ALL_KEYS = tuple(dict.fromkeys(key for keys in KEYS.values() for key in keys))
 
 Faults = Iterator[tuple[FaultCode, str]]
@@ -55,5 +57,7 @@ def _find_key_faults(auth: str, rows: Mapping[str, Any]) -> Faults:
     for key, remedy in NEEDED.get(auth, {}).items():
         if key not in rows:
             yield "CONFIG_VALUE", f" {key}: is missing: {remedy}"
+    if auth == EXCHANGE and "token_url" not in rows and not rows.get("audience"):
+        yield "CONFIG_VALUE", f" audience: is missing: {NAME_ISSUER}"
     if auth == OAUTH and "client_secret" in rows and "client_id" not in rows:
         yield "CONFIG_VALUE", " client_secret: client_id is missing"

@@ -8,6 +8,7 @@ enterprise-managed-authorization.
 from collections.abc import Mapping
 from urllib.parse import urlsplit
 
+from toolgate.server.cli.sign_in.discovery import list_spellings
 from toolgate.server.cli.sign_in.requests import OAuthAnswer, OAuthRequests
 from toolgate.server.features.mounts.config.mount_config import MountConfig
 from toolgate.server.features.mounts.grants.identities import Identities
@@ -46,7 +47,8 @@ class TokenExchange:
 
 
 class EnterpriseGrant:
-    """Tokens of people at the authorization server that the mounted one names, by their provider's word (ID-JAG)."""
+    """Tokens of people at the authorization server that the mounted one names, by their provider's word (ID-JAG). Its
+    issuer is the `audience` of the table: no other gets the grant and the client's secret."""
 
     def __init__(self, config: MountConfig, identities: Identities) -> None:
         self._identities = identities
@@ -58,7 +60,7 @@ class EnterpriseGrant:
         subject = await self._identities.find_id_token(mount.owner)
         found = await find_server(self._requests, config.url, needs_page=False)
         server = found.server
-        if config.audience not in (None, server.issuer):
+        if server.issuer not in list_spellings(config.audience or ""):
             raise SignInFault(f"its authorization server is {server.issuer}, and not the audience of its table")
         scope = " ".join(config.scopes or found.scopes)
         target = {"resource": found.resource, **({"scope": scope} if scope else {})}

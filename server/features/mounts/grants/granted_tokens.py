@@ -8,6 +8,7 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from typing import Protocol
+from urllib.parse import urlsplit
 
 from toolgate.server.base.text import to_line
 from toolgate.server.cli.mcp_client.challenge import parse_challenge
@@ -162,7 +163,8 @@ class OwnerTokens:
         return error
 
     def _describe(self, error: SignInFault) -> MountError:
-        said = hide_secrets(error.text, [*self.mount.values, self.recent])
+        query = urlsplit(self.mount.config.token_url).query  # it may be a key
+        said = hide_secrets(error.text, [*self.mount.values, self.recent, query])
         if isinstance(error, NotSentError):
             return MountError("CONNECT_FAILED", f"{self._grant.place} gives no token now: {said}")
         remedy = REMEDIES.get(error.error, "") if isinstance(error, RefusedError) else ""

@@ -3,8 +3,9 @@
 Source: RFC 6749 sections 2.3.1 and 5, RFC 8707.
 """
 
+import base64
 from collections.abc import Mapping, Sequence
-from urllib.parse import urlsplit
+from urllib.parse import quote, quote_plus, urlsplit
 
 import msgspec
 from msgspec.structs import replace
@@ -60,10 +61,16 @@ class TokenEndpoint:
     async def _send(self, client: FarClient, fields: Mapping[str, str]) -> OAuthAnswer:
         """Return its answer, whose words repeat no secret."""
         answer = await requests.ask_endpoint(self._requests, self.url, client, fields)
-        secrets = [client.secret, *(fields[name] for name in SECRET_FIELDS if name in fields)]
+        secrets = [*list_forms(client.id, client.secret), *(fields[name] for name in SECRET_FIELDS if name in fields)]
         said = {name: told for name, told in answer.json.items() if name in WORDS and isinstance(told, str)}
         shown = {name: hide_secrets(told, secrets) for name, told in said.items()}
         return replace(answer, json={**answer.json, **shown})
+
+
+def list_forms(id: str, secret: str) -> list[str]:
+    """Return a client's secret in each form in which a request has it."""
+    pair = f"{quote(id, safe='')}:{quote(secret, safe='')}"
+    return [secret, quote(secret, safe=""), quote_plus(secret), base64.b64encode(pair.encode()).decode()]
 
 
 def read_given(answer: OAuthAnswer) -> GivenToken:

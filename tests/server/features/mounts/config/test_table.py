@@ -115,6 +115,7 @@ def test_a_name_is_short_and_small(name: str) -> None:
 
 
 COMMAND, URL = 'command = "a"\n', 'url = "https://a"\n'
+EXCHANGE = URL + 'auth = "exchange"\n'
 MACHINE = (
     URL
     + """auth = "client_credentials"
@@ -165,9 +166,11 @@ FAULTS = {
     ),
     URL + 'auth = "oauth"\naudience = "b"': ("CONFIG_VALUE", 'audience: has no effect beside auth = "oauth"'),
     URL + 'auth = "oauth"\nper = "all"': ("CONFIG_VALUE", "auth: nobody signs in for all"),
-    URL + 'auth = "exchange"\nclient_id = "c"\nper = "all"': ("CONFIG_VALUE", "auth: nobody signs in for all"),
-    URL + 'auth = "exchange"': ("CONFIG_VALUE", "client_id: is missing: name the client"),
-    URL + 'auth = "exchange"\nclient_id = "${secret:A}"': ("CONFIG_PLACEHOLDER", "client_id: no secret may"),
+    EXCHANGE + 'audience = "a"\nclient_id = "c"\nper = "all"': ("CONFIG_VALUE", "auth: nobody signs in for all"),
+    EXCHANGE + 'audience = "a"': ("CONFIG_VALUE", "client_id: is missing: name the client"),
+    EXCHANGE + 'client_id = "c"': ("CONFIG_VALUE", "audience: is missing: name the issuer of its"),
+    EXCHANGE + 'client_id = "c"\naudience = ""': ("CONFIG_VALUE", "audience: is missing: name the"),
+    EXCHANGE + 'audience = "a"\nclient_id = "${secret:A}"': ("CONFIG_PLACEHOLDER", "client_id: no secret may"),
     MACHINE.replace("client_id", "#"): ("CONFIG_VALUE", "client_id: is missing: name the client"),
     MACHINE.replace("client_secret", "#"): ("CONFIG_VALUE", 'client_secret: is missing: write "${secret:NAME}"'),
     MACHINE.replace("token_url", "#"): ("CONFIG_VALUE", "token_url: is missing: name where its authorization server"),

@@ -23,6 +23,7 @@ from tests.server.features.mounts.sign_in.far_sign_in import HUGE
 from tests.server.features.mounts.test_people import People
 from tests.servers import forked_command
 from tests.servers.forked_command import COMMAND
+from toolgate.server.features.mounts.grants.token_endpoint import list_forms
 
 Start = Callable[..., Server]
 LEAST = ("grant_type", "resource", "way")
@@ -180,7 +181,10 @@ FAULTS: list[tuple[Any, str]] = [
     ((400, {"error": "invalid_scope"}), "TOKEN_REFUSED: HOST gives no token: it says invalid_scope; check scopes of"),
     ((400, {"error": "invalid_target", "error_description": "no"}), "it says invalid_target: no; check audience of"),
     ((400, {"error": "invalid_client"}), "check client_id and client_secret of [mounts.far]"),
-    ((400, {"error": "invalid_scope", "error_description": f"{SECRET}!"}), "it says invalid_scope: …!; check"),
+    *(
+        ((400, {"error": "invalid_scope", "error_description": f"{form}!"}), "it says invalid_scope: …!; check")
+        for form in list_forms(CLIENT, SECRET)
+    ),
     ((302, {}), "it refuses: HTTP 302"),
     ((200, b"<html>"), "it sent no bearer token"),
     ((200, b"x" * HUGE), "the answer is larger than 256 KiB"),

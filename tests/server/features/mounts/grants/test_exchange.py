@@ -93,7 +93,8 @@ def scene(tmp_path: Path, far: FarGrants, idp: EnterpriseProvider, way: str, lin
 
 def exchange_mount(far: FarGrants, way: str, *lines: str) -> str:
     keys = ('auth = "exchange"', f'client_id = "{CLIENT}"', 'client_secret = "${secret:FAR}"')
-    where = (f'token_url = "{far.origin}/token"',) if way == "RFC 8693" else ()
+    where = (f'token_url = "{far.origin}/token"',) if way == "RFC 8693" else (f'audience = "{far.origin}/"',)
+    where = () if any(line.startswith("audience") for line in lines) else where
     return url_mount(f"{far.origin}/mcp", "far", *keys, *where, *lines)
 
 
