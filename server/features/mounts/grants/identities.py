@@ -70,15 +70,22 @@ class Identities:
         principal = _name_principal(person.issuer, person.subject)
         if self._tokens is None or not is_token(tokens.id_token):
             return
-        again = tokens.refresh_token if is_token(tokens.refresh_token) else ""
-        signed_in = SignedIn(person.issuer, "", "", FarClient(""), "", "", tokens.id_token, again)
         try:
+            again = tokens.refresh_token if is_token(tokens.refresh_token) else await self._find_earlier(principal)
+            signed_in = SignedIn(person.issuer, "", "", FarClient(""), "", "", tokens.id_token, again)
             left = tokens.expires_at - time.time()
             lasts = shorten(left) if left > 0 else 0.0
             await self._store.keep_identity(principal, self._server, signed_in, self._store.now() + lasts)
         except StateError as error:
             log.warning("what the identity provider gave a person can't be stored: %s", error)
         self._tokens.forget(principal)
+
+    async def _find_earlier(self, principal: str) -> str:
+        """Return the refresh token of an earlier sign-in, or "": some providers give one with the first alone. Raises
+        StateError."""
+        held = await self._store.find(principal, IDENTITY)
+        is_usable = held is not None and held.server == self._server and not held.ended
+        return held.signed_in.refresh_token if held is not None and is_usable and held.signed_in is not None else ""
 
     async def find_id_token(self, principal: str) -> str:
         """Return the ID token of a person. Raises MountError: IDENTITY_MISSING."""

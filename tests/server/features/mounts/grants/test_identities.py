@@ -39,10 +39,10 @@ class Scene:
             allowlist = UserAllowlist(("*",), ("oidc",))
             each.use(OpenIdProvider(idp.url, CLIENT, SECRET, allowlist, web.fetch), "https://here.example")
 
-    async def sign_in(self, who: str, *, lasts: float = 300) -> str:
+    async def sign_in(self, who: str, *, lasts: float = 300, has_refresh: bool = True) -> str:
         """Keep what a sign-in gives, and return the ID token."""
         token, end = self.idp.issue_id_token(sub=who, exp=int(time.time() + lasts)), time.time() + lasts
-        tokens = ProviderTokens(token, self.idp.issue(who)["refresh_token"], end)
+        tokens = ProviderTokens(token, self.idp.issue(who)["refresh_token"] if has_refresh else "", end)
         await self.servers[0].keep(Person(self.idp.url, who, who), tokens)
         return token
 
@@ -83,6 +83,16 @@ def test_a_sign_in_replaces_the_one_before_and_is_one_persons(tmp_path: Path) ->
             with pytest.raises(MountError, match="IDENTITY_MISSING"):
                 await server.find_id_token(scene.principal("eve"))
         assert scene.idp.used == []
+
+    run(tmp_path, body)
+
+
+def test_a_provider_that_gives_a_refresh_token_once_is_asked_with_that(tmp_path: Path) -> None:
+    async def body(scene: Scene) -> None:
+        await scene.sign_in("ada")
+        again = await scene.sign_in("ada", lasts=0, has_refresh=False)
+        assert await scene.servers[0].find_id_token(scene.principal("ada")) == scene.idp.id_tokens[-1] != again
+        assert len(scene.idp.used) == 1
 
     run(tmp_path, body)
 
