@@ -210,6 +210,7 @@ FAULTS = [
 ]
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize(("answer", "told"), FAULTS)
 def test_an_exchange_that_is_refused_says_why(scene: Scene, way: str, answer: Any, told: str) -> None:
     scene.sign_in("ada")
