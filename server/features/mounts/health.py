@@ -1,4 +1,7 @@
-"""Describe the mounts for the first page. A mount that fails takes nothing else down: the server stays ready."""
+"""Describe the mounts for the first page. A mount that fails takes nothing else down: the server stays ready.
+
+A failure is told by its code: its sentence may quote what belongs to one person.
+"""
 
 from collections.abc import Sequence
 
@@ -15,5 +18,5 @@ def _describe(mount: Mount) -> MemberHealth:
     state = mount.state
     details = [f"{tools} tools"] if (tools := mount.count_tools()) else []
     details += [f"held: {withheld}"] if (withheld := mount.count_withheld()) else []
-    details += [f"{state.code}: {state.error}"] if state.code else [state.status]
+    details.append(state.code or state.status)
     return MemberHealth("Mount", state.status != "failed", mount.name, details)

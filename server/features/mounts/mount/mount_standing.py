@@ -81,8 +81,14 @@ class MountStanding:
         return delay.seconds_left if delay is not None else 0.0
 
     def find_state(self, principal: str) -> MountState:
-        """Return how it is for a principal: it may fail for one alone."""
-        return self._own.get(principal, self.state)
+        """Return how it is for a principal, or with "" for those who share one conversation: it may fail for one alone.
+
+        A sentence may quote what a program or server said of one person, so that no other principal gets it.
+        """
+        own = self._own.get(principal)
+        if own is not None or not principal:
+            return own or self.state
+        return msgspec.structs.replace(self.state, error="")
 
     def note_sharer(self, principal: str) -> None:
         """Take a principal who is to hear of a conversation that nobody owns."""

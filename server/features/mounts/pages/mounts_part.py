@@ -20,7 +20,7 @@ class ShownMount(msgspec.Struct, frozen=True):
     """One mount as a person has it.
 
     status: "configured", "known", "running", "failed" or "gone"; `since` when, in seconds since the epoch
-    code, error: of the last failure
+    code, error: of the last failure; the error is "" where the failure was another person's
     tools, off: how many are known, and how many of a mount are switched off one by one
     is_off: whether the whole mount is
     """

@@ -5,11 +5,17 @@ from pathlib import Path
 
 from tests.clients.raw_client import ROOT, eventually
 from tests.clients.raw_http_client import site, spoken
+from tests.server.auth.minted_tokens import Signed
 from tests.server.auth.sign_in_server import Browser
 from tests.server.features.mounts.choices.chooser import Chooser
 from tests.server.features.mounts.mounted import command_mount, url_mount, wait_listed, write_config
+from tests.servers.home_page_server import AppUser
 from toolgate.server.features.mounts.upstream.errors import CODES
 
+DIARY = """[mounts.far]
+command = "/bin/sh"
+args = ["-c", "cat ~/diary.txt >&2; exit 3"]
+"""
 LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
 
 
@@ -36,6 +42,33 @@ def test_a_mount_is_shown_with_its_state_and_the_page_of_its_code(tmp_path: Path
 def read_row(person: Chooser, mount: str) -> str:
     """Return what the first page says of a mount."""
     return person.first_page().partition(f'id="mount-{mount}"')[2].partition('<div class="row"')[0]
+
+
+def test_what_a_failure_says_is_shown_to_the_person_whose_it_was(tmp_path: Path) -> None:
+    with site(tmp_path, "--auth", "oauth", *write_config(tmp_path, DIARY), workspace=False) as listening:
+        ada = AppUser(Signed(listening), "ada", "Fern", scope="tools:shell")
+        bob = AppUser(Signed(listening), "bob", "Workbench", is_connected=False)
+        ada.call("Bash", command="echo private words > ~/diary.txt")
+        mine, theirs = Chooser(ada.browser()), Chooser(bob.browser())
+
+        def fails() -> bool:
+            ada.ask("tools/list")
+            return "private words" in read_row(mine, "far")
+
+        assert eventually(fails), listening.log()
+        row = read_row(theirs, "far")
+        assert "failed</b> since <time" in row and "#STDIO_EXITED_BEFORE_INITIALIZE" in row
+        assert "it exited" not in theirs.first_page() and "private" not in theirs.first_page()
+
+
+def test_a_failure_of_what_all_share_is_shown_to_all(tmp_path: Path) -> None:
+    table = url_mount("http://127.0.0.1:9/mcp", "away", 'per = "all"')
+    with site(tmp_path, "--auth", "oauth", *write_config(tmp_path, table)) as listening:
+        ada = AppUser(Signed(listening), "ada", "Fern")
+        bob = AppUser(Signed(listening), "bob", "Workbench", is_connected=False)
+        ada.ask("tools/list")
+        theirs = Chooser(bob.browser())
+        assert eventually(lambda: "CONNECT_FAILED</a>: " in read_row(theirs, "away")), theirs.first_page()
 
 
 def test_a_mount_that_is_gone_is_shown_as_long_as_something_is_off(tmp_path: Path) -> None:
