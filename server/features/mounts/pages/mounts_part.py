@@ -87,7 +87,10 @@ def list_tools(served: ServedMount, principal: str) -> dict[str, str]:
     found: dict[str, str] = {}
     for lists in served.mount.list_for(principal):
         names = {name for kind, name in served.maker.list_names(lists) if kind == "tools"}
-        found |= {tool["name"]: str(tool.get("description") or "") for tool in lists.tools if tool["name"] in names}
+        for tool in lists.tools:
+            name, description = tool.get("name"), tool.get("description")
+            if isinstance(name, str) and name in names:
+                found[name] = description if isinstance(description, str) else ""
     return found
 
 

@@ -115,7 +115,9 @@ class PartMaker:
         return Prompt(self._function, **self._describe(shown, item), relay=relay)
 
     def _create_resource(self, item: dict[str, Any], rewriter: UriRewriter) -> Resource:
-        original = item.get("uri") or item["uriTemplate"]
+        if "uri" in item and "uriTemplate" in item:
+            raise ValueError("it has a URI and a template")
+        original = item["uriTemplate" if "uriTemplate" in item else "uri"]
         uri = rewriter.expose(original)
         if len(uri) > MAX_URI:
             raise ValueError("its URI is too long")

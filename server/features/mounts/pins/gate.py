@@ -135,7 +135,7 @@ class PinGate:
     def _count(self) -> tuple[int, int]:
         if self._counts is None:
             splits = [self._split(lists) for lists in self._list_distinct()]
-            tools = {tool.get("name") for served, _ in splits for tool in served.tools}
+            tools = {name for served, _ in splits for tool in served.tools if isinstance(name := tool.get("name"), str)}
             names = {each for _, withheld in splits for each in self._list_names(withheld)}
             self._counts = len(tools), len(names)
         return self._counts

@@ -2,6 +2,9 @@
 
 import re
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from tests.clients.raw_client import ROOT, eventually
 from tests.clients.raw_http_client import site, spoken
@@ -9,6 +12,7 @@ from tests.server.auth.minted_tokens import Signed
 from tests.server.auth.sign_in_server import Browser
 from tests.server.features.mounts.choices.chooser import Chooser
 from tests.server.features.mounts.mounted import command_mount, url_mount, wait_listed, write_config
+from tests.server.features.mounts.pins.listed import ListedMount, tool
 from tests.servers.home_page_server import AppUser
 from toolgate.server.features.mounts.upstream.errors import CODES
 
@@ -98,3 +102,26 @@ def test_the_page_of_codes_says_what_the_documentation_says() -> None:
         for code in re.findall(r"`(\w+)`", row[0])
     }
     assert {code: told.get(code) for code in CODES} == CODES
+
+
+@pytest.mark.parametrize("name", [None, ["b"], {"b": 1}, 3, ""], ids=str)
+def test_a_tool_without_a_name_of_its_own_is_left_out(tmp_path: Path, name: Any) -> None:
+    mount = ListedMount(tmp_path, "legacy", 'on_change = "allow"')
+    nameless = {"description": ["b"], "inputSchema": {"type": "object"}} | ({} if name is None else {"name": name})
+    mount.say(
+        tools=[tool("a"), nameless],
+        prompts=[nameless],
+        resources=[{"uri": name}],
+        resourceTemplates=[{"uri": name, "uriTemplate": "far://{id}", "name": name}],
+        skills=[{"uri": name}],
+    )
+    with (
+        site(tmp_path, "--auth", "none", *write_config(tmp_path, mount.table)) as listening,
+        spoken(listening, "http") as client,
+    ):
+        assert "far__a" in wait_listed(client)
+        person = Chooser(Browser(listening.port, {"accept": "text/html"}))
+        assert "2 tools</a>" in read_row(person, "far")
+        assert person.read("far") == {"a": True, "reload": True}
+        assert person.choose("far", ["a"]).status == 200
+        assert "far__a" not in wait_listed(client)
