@@ -194,6 +194,13 @@ def form_of(path: str, page: str, *fields: str) -> Callable[[Watched], Iterator[
     return asks
 
 
+def choices(watched: Watched) -> Iterator[Ask]:
+    path = "/mounts/tools"
+    yield from form_of(path, "/account", "csrf", "name", "page", "shown", "on")(watched)
+    many = filled(b"shown=a&on=a&", FORM)
+    yield from signed_in(watched, iter([Ask(f"{path}, many tools", "POST", path.encode(), FORMED, many)]), "/account")
+
+
 def elsewhere(_watched: Watched) -> Iterator[Ask]:
     """Yield nothing: the table of methods has JSON bodies."""
     for name, body in {"nothing of JSON": filled(b"x", BODY), "too much": filled(b"x", BODY + 8_192)}.items():
@@ -220,6 +227,9 @@ ROUTES: Mapping[str, Callable[[Watched], Iterator[Ask]]] = {
     "/logout": form_of("/logout", "/logout", "csrf"),
     "/mounts/connect": form_of("/mounts/connect", "/account", "csrf", "name"),
     "/mounts/callback": nothing,
+    "/mounts/tools": choices,
+    "/mounts/people": form_of("/mounts/people", "/account", "csrf", "end"),
+    "/mounts/codes": nothing,
     "/authorize": nothing,
     "/callback": nothing,
     "/jwks": nothing,
