@@ -48,6 +48,11 @@ class AppUser:
         self.token = self._signed.token(self.subject, self.client, noted=False, jti=jti)
         self.session = session(self._signed, self.token)
 
+    def move(self, signed: Signed) -> None:
+        """Use a server on the same state from now on."""
+        self._signed = signed
+        self.approve()
+
     def call(self, tool: str, **arguments: Any) -> dict[str, Any]:
         """Return the call's result."""
         response, raw, said = self.ask("tools/call", {"name": tool, "arguments": arguments})

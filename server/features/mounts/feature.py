@@ -192,11 +192,13 @@ class MountsFeature:
         url = self._sign_ins.public_url if self._sign_ins is not None else ""
         return f"{url}/mounts/tools?name={mount}" if url else ""
 
-    def _note_choice(self, host: AppHost, principal: str, before: SwitchedOff, after: SwitchedOff) -> None:
+    def _note_choice(
+        self, host: AppHost, principal: str, before: SwitchedOff | None, after: SwitchedOff | None
+    ) -> None:
         """A person has switched something off or on, here or at another server: their clients hear of it."""
         if not self._serves:
             return
-        has_other_mounts = before.mounts != after.mounts
+        has_other_mounts = before is None or after is None or before.mounts != after.mounts
         for kind in LISTS if has_other_mounts else ("tools",):
             host.notifications().announce_list(kind, principal)
         if has_other_mounts:

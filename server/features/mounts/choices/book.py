@@ -1,19 +1,26 @@
 """Hold what all people have switched off in memory, so that no call reads the state.
 
 The state is read at the start, and then what has changed since. Until the first time nothing of mounts is served, since
-somebody may have switched it off.
+somebody may have switched it off. Nor is it to a person whose row can't be read; others go on.
 """
 
 import asyncio
+import json
 import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from toolgate.server.features.mounts.choices import rows
-from toolgate.server.features.mounts.choices.switched_off import NOTHING, SwitchedOff, decode_choice, encode_choice
+from toolgate.server.features.mounts.choices.switched_off import (
+    NOTHING,
+    ChoiceError,
+    SwitchedOff,
+    decode_choice,
+    encode_choice,
+)
 from toolgate.server.state import flags
 from toolgate.server.state.store import StateError, Store
 
@@ -31,23 +38,23 @@ Change = Callable[[SwitchedOff], SwitchedOff]
 
 
 class KnownChoice(msgspec.Struct, frozen=True):
-    """A choice, and when it was made, in seconds since 1970."""
+    """A choice, or None for one that can't be read, and when it was made, in seconds since 1970."""
 
-    switched_off: SwitchedOff
+    switched_off: SwitchedOff | None
     changed_at: float
 
 
 class ChoiceBook:
     """The choices of all people.
 
-    on_change: is called with a principal, and what they had and have switched off, when that differs
+    on_change: is called with a principal, and what they had and have switched off, when that differs; None is unknown
     share: is awaited after a choice was stored here, of which other servers on the state don't know
     """
 
     def __init__(
         self,
         store: Callable[[], Store],
-        on_change: Callable[[str, SwitchedOff, SwitchedOff], None],
+        on_change: Callable[[str, SwitchedOff | None, SwitchedOff | None], None],
         share: Callable[[], Awaitable[None]],
         again: float = AGAIN,
     ) -> None:
@@ -62,7 +69,7 @@ class ChoiceBook:
         self._is_stale = False
 
     def find(self, principal: str) -> SwitchedOff | None:
-        """Return what a person has switched off, or None: it is not known yet."""
+        """Return what a person has switched off, or None: it is not known yet, or can't be read."""
         known = self._known.get(principal)
         if known is not None:
             return known.switched_off
@@ -74,7 +81,7 @@ class ChoiceBook:
         if store.has_flag(flags.MOUNT_CHOICES, ANYBODY) and not store.is_empty():
             begin = store.now()
             for row in await store.read(partial(rows.list_choices, since=self._since)):
-                self._take(row.principal, KnownChoice(decode_choice(row.switched_off), row.changed_at))
+                self._take(row.principal, _read(row))
             self._since = begin - SLACK
         self._is_loaded = True
 
@@ -88,19 +95,19 @@ class ChoiceBook:
         """Store another choice of a person, and return it. Raises StateError and ChoiceError."""
         store = self._store()
 
-        def write(connection: "Connection") -> KnownChoice:
+        def write(connection: "Connection") -> tuple[SwitchedOff, float]:
             row = rows.find_choice(connection, principal)
             before = NOTHING if row is None else decode_choice(row.switched_off)
             after = change(before)
             changed_at = store.now() if row is None else max(store.now(), row.changed_at + STEP)
             rows.write_choice(connection, principal, encode_choice(after), changed_at)
             store.set_flag(flags.MOUNT_CHOICES, ANYBODY, True)
-            return KnownChoice(after, changed_at)
+            return after, changed_at
 
-        known = await store.transact(write, alone="mounts")
-        self._take(principal, known)
+        after, changed_at = await store.transact(write, alone="mounts")
+        self._take(principal, KnownChoice(after, changed_at))
         await self._share()
-        return known.switched_off
+        return after
 
     async def remove(self, principal: str) -> None:
         """Forget a person. Raises StateError."""
@@ -118,6 +125,9 @@ class ChoiceBook:
         if known is not None and known.changed_at >= found.changed_at:
             return
         self._known[principal] = found
+        if found.switched_off is None:
+            told = json.dumps(principal)
+            log.error("what the person %s has switched off can't be read: nothing of mounts is served to them", told)
         before = NOTHING if known is None else known.switched_off
         if before != found.switched_off:
             self._on_change(principal, before, found.switched_off)
@@ -131,3 +141,10 @@ class ChoiceBook:
                 self._is_stale = True
                 log.warning("what people have switched off can't be read yet: %s", error)
                 await asyncio.sleep(self._again)
+
+
+def _read(row: Any) -> KnownChoice:
+    try:
+        return KnownChoice(decode_choice(row.switched_off), row.changed_at)
+    except ChoiceError:
+        return KnownChoice(None, row.changed_at)

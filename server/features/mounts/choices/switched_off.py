@@ -9,6 +9,7 @@ from toolgate.tools.api.errors import ToolError
 MAX_TOOLS = 1_000  # of one person, at all mounts
 MAX_MOUNTS = 256
 MAX_SIZE = 64 * 1024  # bytes of JSON: a name may have 1,024 characters
+UNREADABLE = "what you have switched off can't be read: try again soon, or ask an operator, whose log says more"
 
 
 class ChoiceError(ToolError):
@@ -55,4 +56,8 @@ def encode_choice(choice: SwitchedOff) -> str:
 
 
 def decode_choice(data: str) -> SwitchedOff:
-    return msgspec.json.decode(data, type=SwitchedOff)
+    """Read JSON. Raises ChoiceError for anything else."""
+    try:
+        return msgspec.json.decode(data, type=SwitchedOff)
+    except (msgspec.DecodeError, RecursionError):  # its words may quote the data
+        raise ChoiceError(UNREADABLE) from None

@@ -7,7 +7,7 @@ import msgspec
 
 from toolgate.server.base.watchers import Watchers
 from toolgate.server.features.mounts.choices.book import ChoiceBook
-from toolgate.server.features.mounts.choices.switched_off import NOTHING, ChoiceError, SwitchedOff
+from toolgate.server.features.mounts.choices.switched_off import NOTHING, UNREADABLE, ChoiceError, SwitchedOff
 from toolgate.server.features.mounts.parts.views import ServedMount
 from toolgate.server.overview.page_part import ActionResult, PartRows
 
@@ -49,11 +49,13 @@ class MountsPart:
         self.actions = {"mount-off": self._switch_off, "mount-on": self._switch_on}
 
     async def read(self, principal: str) -> PartRows:
-        choice = self._choices.find(principal) or NOTHING
-        served = self._list_mounts()
+        known = self._choices.find(principal)
+        choice, served = known or NOTHING, self._list_mounts()
         names = {each.mount.name for each in served}
         gone = sorted({*choice.mounts, *(mount for mount, _ in choice.tools)} - names)
         rows = [_show(each, principal, choice) for each in served]
+        if known is None:
+            rows = [msgspec.structs.replace(row, code="CHOICES_UNREADABLE", error=UNREADABLE) for row in rows]
         rows += [ShownMount(name, "gone", off=_count_off(choice, name), is_off=name in choice.mounts) for name in gone]
         return PartRows(rows, is_work=False)
 

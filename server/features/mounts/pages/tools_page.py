@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from toolgate.server.features.mounts.choices.book import ChoiceBook
-from toolgate.server.features.mounts.choices.switched_off import NOTHING, ChoiceError
+from toolgate.server.features.mounts.choices.switched_off import NOTHING, UNREADABLE, ChoiceError
 from toolgate.server.features.mounts.pages.mounts_part import list_tools
 from toolgate.server.features.mounts.parts.views import ServedMount
 from toolgate.transports.web.http import Request, Response, WebEndpoint, read_form, read_query, short_hash, with_headers
@@ -125,6 +125,8 @@ class ToolsPage:
         tools = self._list_tools(principal, name)
         if not self._has_page(principal, name):
             return self._context.error_page(404, NO_SUCH)
+        if self._choices.find(principal) is None:
+            problem = format_sentence(UNREADABLE)
         csrf, cookies = self._context.csrf_token(request, visitor, PATH, name)
         pages = max(1, -(-len(tools) // PAGE))
         page = min(page, pages)

@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
-from toolgate.server.features.mounts.choices.switched_off import SwitchedOff
+from toolgate.server.features.mounts.choices.switched_off import UNREADABLE, SwitchedOff
 from toolgate.server.features.mounts.mount.lists import MountLists
 from toolgate.server.features.mounts.mount.mount import Mount
 from toolgate.server.features.mounts.mount.pool import SessionKey
@@ -229,7 +229,7 @@ class MountViews:
 
     def _create_refusal(self, choice: SwitchedOff | None, mount: str) -> MountError:
         if choice is None:
-            return MountError("CHOICES_UNREADABLE", "what you have switched off can't be read yet: try again soon")
+            return MountError("CHOICES_UNREADABLE", UNREADABLE)
         place = self._find_page(mount) or "the first page of this server"
         return MountError("SWITCHED_OFF", f"you have switched it off for yourself: switch it on at {place}")
 

@@ -43,8 +43,8 @@ CODES: Mapping[str, str] = {  # what each means, as in docs/gateway.md
     "QUESTION_EXPIRED": "the answer to a question came too late, or twice",
     "SESSION_EXPIRED": "it forgot the conversation twice in a row",
     "SWITCHED_OFF": "the person has switched it off for themselves, on the first page",
-    "CHOICES_UNREADABLE": "what people have switched off can't be read yet, so nothing of mounted servers is "
-    "served: try again soon",
+    "CHOICES_UNREADABLE": "what the person has switched off can't be read, so nothing of mounted servers is "
+    "served to them: try again soon, or look at the log",
 }
 
 

@@ -12,14 +12,17 @@ from tests.clients.raw_http_client import Site, site, spoken
 from tests.server.auth.minted_tokens import signed_site
 from tests.server.auth.sign_in_server import Browser
 from tests.server.features.mounts.choices.chooser import Chooser
-from tests.server.features.mounts.mounted import far_site, url_mount, wait_listed, write_config
+from tests.server.features.mounts.mounted import command_mount, far_site, url_mount, wait_listed, write_config
 from tests.server.features.mounts.pins.listed import ListedMount, tool
 from tests.servers import forked_command
 from tests.servers.forked_command import COMMAND
 from tests.servers.home_page_server import AppUser
 from tests.servers.postgres import Postgres
 from tests.servers.replicas import running_replicas
+from toolgate.server.auth.tokens.access_tokens import OWN_ISSUER
+from toolgate.server.base.principal import Principal
 from toolgate.server.cli import main
+from toolgate.server.state import tables
 
 ALONE = ("--auth", "none")
 OFF = "SWITCHED_OFF: you have switched it off for yourself"
@@ -198,6 +201,52 @@ def test_one_persons_choice_is_nobody_elses_and_goes_with_the_account(
     words = [COMMAND, "user", "remove", "ada", "--state", state]
     assert forked_command.run(words, "", cwd=tmp_path, env={"PATH": "/usr/bin:/bin"}).returncode == 0
     assert count_rows(people) == 0
+
+
+def test_a_choice_that_cant_be_read_shuts_out_its_person_alone(people: tuple[AppUser, AppUser]) -> None:
+    ada, bob = people
+    for who in people:
+        assert eventually(lambda who=who: "far__echo" in list_far(who))
+    assert Chooser(ada.browser()).choose("far", ["sum"]).status == 200
+    spoil_rows(people)
+    assert Chooser(bob.browser()).choose("far", ["sum"]).status == 200  # has the server read the state
+    assert eventually(lambda: not list_far(ada)), ada.log()
+    assert_shut_out(ada, bob)
+
+
+def test_a_server_starts_with_a_choice_that_cant_be_read(tmp_path: Path) -> None:
+    options = write_config(tmp_path, command_mount("modern", "far", 'scope = "tools:shell"'))
+    with signed_site(tmp_path / "server", *options) as signed:
+        ada, bob = AppUser(signed, "ada", "Fern"), AppUser(signed, "bob", "Workbench")
+        assert Chooser(ada.browser()).switch("far", off=True).status == 200
+        spoil_rows((ada, bob))
+    with signed_site(tmp_path / "server", *options) as signed:
+        for who in (ada, bob):
+            who.move(signed)
+        assert eventually(lambda: "far__echo" in list_far(bob)), signed.site.log()
+        assert_shut_out(ada, bob)
+
+
+def spoil_rows(people: tuple[AppUser, AppUser]) -> None:
+    """Make what is stored of all people unreadable, as of a moment later."""
+    table = tables.mount_choice
+    row = {"switched_off": '{"mounts": "private"}', "changed_at": table.c.changed_at + 0.5}
+    people[0]._signed.with_store(
+        lambda store: store.transact(lambda connection: connection.execute(table.update().values(**row)))
+    )
+
+
+def assert_shut_out(ada: AppUser, bob: AppUser) -> None:
+    assert list_far(ada) == set() and "far__echo" in list_far(bob)
+    assert "CHOICES_UNREADABLE: " in ada.call("far__echo")["content"][0]["text"]
+    assert "isError" not in bob.call("far__echo")
+    log = ada.log()
+    assert f'"{Principal(OWN_ISSUER, ada.subject, "").name}" has switched off can\'t be read' in log
+    assert "private" not in log and "Traceback" not in log
+    mine = Chooser(ada.browser())
+    assert "#CHOICES_UNREADABLE" in mine.first_page()
+    assert mine.switch("far", off=True).status == mine.choose("far", ["echo"]).status == 409
+    assert list_far(ada) == set()
 
 
 def count_rows(people: tuple[AppUser, AppUser]) -> int:
