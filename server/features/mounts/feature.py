@@ -196,6 +196,8 @@ class MountsFeature:
         self, host: AppHost, principal: str, before: SwitchedOff | None, after: SwitchedOff | None
     ) -> None:
         """A person has switched something off or on, here or at another server: their clients hear of it."""
+        if self._choices is not None and not self._choices.has(before):
+            self._views.drop_choice(before)
         if not self._serves:
             return
         has_other_mounts = before is None or after is None or before.mounts != after.mounts

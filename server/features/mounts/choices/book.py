@@ -75,6 +75,10 @@ class ChoiceBook:
             return known.switched_off
         return NOTHING if self._is_loaded else None
 
+    def has(self, choice: SwitchedOff | None) -> bool:
+        """Return whether somebody has switched off just this."""
+        return any(known.switched_off == choice for known in self._known.values())
+
     async def load(self) -> None:
         """Read what has changed. Raises StateError."""
         store = self._store()

@@ -19,6 +19,7 @@ from toolgate.server.features.mounts.mount.requests import RequestForwarder, cre
 from toolgate.server.features.mounts.names import MountNames, choose_names
 from toolgate.server.features.mounts.parts.client_sessions import ClientSessions
 from toolgate.server.features.mounts.parts.create import PartMaker
+from toolgate.server.features.mounts.parts.reduced import ReducedRegistries
 from toolgate.server.features.mounts.parts.relays import MountedRelay, ResourceRelay
 from toolgate.server.features.mounts.parts.rewriting import UriRewriter
 from toolgate.server.features.mounts.parts.withheld import WithheldParts
@@ -32,7 +33,6 @@ from toolgate.tools.api.resource import Resource
 
 PATIENCE = 1.5  # seconds that a first list may wait for mounts that are not known yet
 MAX_VIEWS = 128  # kinds of clients whose registries are kept: a client may declare anything
-MAX_REDUCED = 256  # registries for people who have switched off something, of one kind of clients
 MAX_ASKED = 256  # kinds of clients for which a mount was waited for
 MAX_WITHHELD = 64  # lists of one mount whose parts that are not served are kept
 MAX_TOLD = 1_000  # names of tools of one mount
@@ -85,7 +85,7 @@ class MountViews:
         self._contested_for_some: Contested = {}  # with what single persons' lists have
         self._withheld: dict[str, dict[int, tuple[MountLists, WithheldParts]]] = {}  # by mount and the lists' id
         self._views: WeakKeyDictionary[Registry, dict[Hashable, Registry]] = WeakKeyDictionary()
-        self._reduced: WeakKeyDictionary[Registry, dict[SwitchedOff | None, Registry]] = WeakKeyDictionary()
+        self._reduced = ReducedRegistries()
 
     def list_parts(self, registry: Registry) -> list[Part]:
         """Return all parts that some client is shown, beside those of the registry. The names follow from these."""
@@ -151,6 +151,10 @@ class MountViews:
                 del views[next(iter(views))]
             found = views[who] = Registry(self._list_view(session, registry))
         return found
+
+    def drop_choice(self, choice: SwitchedOff | None) -> None:
+        """Forget what was shown to people with a choice that nobody has any more."""
+        self._reduced.drop(choice)
 
     def list_served_uris(self, uri: str) -> list[str]:
         return [format_contested(mount, uri) if mount else uri for mount in sorted(self._contested.get(uri, ()))]
@@ -218,14 +222,11 @@ class MountViews:
 
     def _reduce(self, whole: Registry, principal: str, choice: SwitchedOff | None) -> Registry:
         """Return a registry without what is switched off. Its parts are the same objects."""
-        known = self._reduced.setdefault(whole, {})
-        found = known.pop(choice, None)
-        if found is None:
-            if len(known) >= MAX_REDUCED:
-                del known[next(iter(known))]  # that was used longest ago
-            found = Registry(part for part in whole.parts if not self.hides(principal, part))
-        known[choice] = found
-        return found
+
+        def create() -> Registry:
+            return Registry(part for part in whole.parts if not self.hides(principal, part))
+
+        return self._reduced.find(whole, choice, create)
 
     def _create_refusal(self, choice: SwitchedOff | None, mount: str) -> MountError:
         if choice is None:

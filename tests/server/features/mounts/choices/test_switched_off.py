@@ -48,7 +48,7 @@ def test_too_much_is_refused(choice: SwitchedOff, told: str) -> None:
 
 
 def test_too_much_changes_nothing_and_the_state_is_not_asked_without_a_choice(tmp_path: Path) -> None:
-    changes: list[tuple[str, SwitchedOff, SwitchedOff]] = []
+    changes: list[tuple[str, SwitchedOff | None, SwitchedOff | None]] = []
 
     async def run() -> None:
         store = LeavingStore(tmp_path)
