@@ -26,6 +26,7 @@ from toolgate.server.features.mounts.mount.mount_standing import MountState
 from toolgate.server.features.mounts.mount.parked_elsewhere import KIND, ParkedOffice
 from toolgate.server.features.mounts.mount.parked_requests import ParkedRequests
 from toolgate.server.features.mounts.mount.requests import RequestForwarder
+from toolgate.server.features.mounts.mount.sign_in_waits import SignInWaits
 from toolgate.server.features.mounts.mount_events import MountEvents
 from toolgate.server.features.mounts.mount_set import MountSet
 from toolgate.server.features.mounts.openers import (
@@ -377,7 +378,7 @@ class MountsFeature:
             host.served().refresh()
 
     async def _close_mount(self, served: ServedMount) -> None:
-        served.forwarder.parked.end(None)
+        served.forwarder.close()
         if self._sign_ins is not None:
             self._sign_ins.close_tokens(served.mount.config)
         if self._identities is not None:
@@ -401,9 +402,18 @@ class MountsFeature:
             create_resolver(host, config),
         )
         per = config.per or ("session" if config.url and host.config.is_remote else "person")
-        sign_in = self._open_sign_ins(host).create_elicitation(config) if config.auth == "oauth" else None
-        forwarder = RequestForwarder(mount, per, host.bus() if host.is_shared else None, sign_in)
+        forwarder = RequestForwarder(
+            mount, per, host.bus() if host.is_shared else None, self._create_waits(host, mount)
+        )
         return ServedMount(mount, forwarder, PartMaker(config, forwarder), per)
+
+    def _create_waits(self, host: AppHost, mount: Mount) -> SignInWaits | None:
+        """Return what has calls wait where each person signs in."""
+        if mount.config.auth != "oauth":
+            return None
+        return SignInWaits(
+            self._open_sign_ins(host).create_elicitation(mount.config), partial(self._views.check, mount)
+        )
 
     def _create_tokens(self, host: AppHost, config: MountConfig) -> TokenSources | None:
         """Return what the requests of a mount carry, if it says how they get tokens."""

@@ -432,7 +432,7 @@ class Mount:
             except MountError as error:
                 if error.code == "LIST_FAILED":  # others were noted as they came
                     self.standing.note_failure(key.principal, error.fault, is_theirs=bool(profile.principal))
-                if profile.principal:
+                if profile.principal or self._pool.is_closed:
                     return False
                 delay.note_failure()
                 left = max(self.standing.seconds_left(key.principal), delay.seconds_left)

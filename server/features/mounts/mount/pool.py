@@ -9,12 +9,13 @@ from typing import Any
 import msgspec
 
 from toolgate.server.features.mounts.mount.profile import ClientProfile
-from toolgate.server.features.mounts.upstream.errors import MountError
+from toolgate.server.features.mounts.upstream.errors import MountError, UpstreamFault
 from toolgate.server.features.mounts.upstream.session import UpstreamSession
 
 IDLE = 600.0  # seconds without a call, after which a conversation is ended
 SWEEP = 30.0  # seconds between two looks for idle ones
 MAX_OF_PRINCIPAL = 32  # conversations; the one that was used longest ago ends
+CLOSED = UpstreamFault("CONNECT_FAILED", "it was removed or changed here meanwhile: list what is served, and try again")
 
 
 class SessionKey(msgspec.Struct, frozen=True):
@@ -55,6 +56,7 @@ class SessionPool:
         self._outdated: list[tuple[SessionKey, HeldSession]] = []  # whose calls may end, and which get no other
         self._endings: set[asyncio.Task[None]] = set()
         self._sweeping: asyncio.Task[None] | None = None
+        self.is_closed = False
 
     def list_running(self) -> list[tuple[SessionKey, UpstreamSession]]:
         """Return the open conversations."""
@@ -74,6 +76,8 @@ class SessionPool:
 
     async def get(self, key: SessionKey, secrets: Hashable = None) -> UpstreamSession:
         """Return the conversation, opened if there is none that lives and has these secrets. Raises MountError."""
+        if self.is_closed:
+            raise CLOSED.create_error()
         held = self._held.get(key)
         if held is None or not self.has(key, secrets):
             if held is not None:
@@ -109,7 +113,8 @@ class SessionPool:
         self.end(lambda key: is_over(key) and self._held[key].used <= until and self._is_idle(self._held[key]))
 
     async def close(self) -> None:
-        """End all of them."""
+        """End all of them, and open no others."""
+        self.is_closed = True
         if self._sweeping is not None:
             self._sweeping.cancel()
         for held in (*self._held.values(), *(held for _, held in self._outdated)):

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -31,6 +31,7 @@ from toolgate.server.features.mounts.mount.parked_elsewhere import EXPIRED, FAIL
 from toolgate.server.features.mounts.mount.parked_requests import ParkedRequests
 from toolgate.server.features.mounts.mount.pool import SessionKey
 from toolgate.server.features.mounts.mount.profile import create_profile
+from toolgate.server.features.mounts.mount.sign_in_waits import KINDS, SignInWaits
 from toolgate.server.features.mounts.upstream.envelope import strip_meta
 from toolgate.server.features.mounts.upstream.errors import (
     MountError,
@@ -47,20 +48,10 @@ from toolgate.tools.api.errors import CannotAskError
 
 SIGN_IN = "SIGN_IN_REQUIRED"
 CALL = "mounted-call"  # under which the name of a call that waits for its client is kept
-ASKING = frozenset(("tools/call", "prompts/get", "resources/read"))  # the methods that may ask the client
 MAX_ROUNDS = 32  # of questions in one call of the stateless era
 NEVER_RAN = frozenset(("SESSION_EXPIRED", "CONNECT_FAILED"))
 NOT_TAKEN = NEVER_RAN | {SIGN_IN}  # what became of one message, and of a call that is one message
 BROKEN = frozenset(("CONNECTION_LOST", "STDIO_EXITED", "STDIO_CLOSED", "TOO_LARGE", "BAD_MESSAGE"))
-
-
-class SignInWait(Protocol):
-    """Has people sign in at the mounted server while their calls wait."""
-
-    async def wait(self, refusal: UpstreamFault, context: Context) -> None:
-        """Return once the person of a call that was refused has signed in. Raises the refusal where that does not
-        happen, and what asking the client raises."""
-        ...
 
 
 class RequestForwarder:
@@ -68,7 +59,7 @@ class RequestForwarder:
     state; a client may come back to any of them. `sign_in`: for a mount at
     which each person signs in."""
 
-    def __init__(self, mount: Mount, per: str, bus: Bus | None = None, sign_in: SignInWait | None = None) -> None:
+    def __init__(self, mount: Mount, per: str, bus: Bus | None = None, sign_in: SignInWaits | None = None) -> None:
         self._mount = mount
         self.mount_name = mount.name
         self._per = per
@@ -83,12 +74,14 @@ class RequestForwarder:
         params: Mapping[str, Any],
         context: Context,
         *,
+        original: str,
         is_repeatable: bool,
         headers: Mapping[str, str] = {},
         as_task: bool = False,
     ) -> Result:
-        """Return the mounted server's result, its members as they came. `headers` repeat arguments; `as_task`: a server
-        with sessions runs the call as a task only. Raises MountError, RpcError, CannotAskError."""
+        """Return the mounted server's result, its members as they came. `original` names the part there; `headers`
+        repeat arguments; `as_task`: a server with sessions runs the call as a task only. Raises MountError, RpcError,
+        ToolError."""
         caller = context.caller
         meta = strip_meta(caller.meta)
         asked = {**params, "_meta": meta} if meta else params
@@ -97,11 +90,17 @@ class RequestForwarder:
         try:
             return await self._forward(sent, context, is_repeatable)
         except MountError as error:
-            if self._sign_in is None or error.code != SIGN_IN or method not in ASKING:
+            if self._sign_in is None or error.code != SIGN_IN or method not in KINDS:
                 raise
             refusal = error.fault
-        await self._sign_in.wait(refusal, context.after(time.monotonic() - began))
+        await self._sign_in.wait(refusal, method, original, context.after(time.monotonic() - began))
         return await self._forward(sent, context, is_repeatable, is_again=True)
+
+    def close(self) -> None:
+        """End the calls that wait: the mount is served no longer."""
+        self.parked.end(None)
+        if self._sign_in is not None:
+            self._sign_in.close()
 
     def watch(self, uri: str, context: Context) -> AsyncIterator[object]:
         """Yield at each change of a resource."""

@@ -163,6 +163,10 @@ class PartMaker:
         title, description = _word(item.get("title")), _word(item.get("description"))
         return {"name": shown, "title": title or shown, "description": description, "scope": self._config.scope}
 
+    def is_held_by_plan(self, original: str) -> bool:
+        """Return whether an active plan refuses a tool."""
+        return not self._judge(original).read_only
+
     def _judge(self, original: str) -> ToolAnnotations:
         """Return what the operator says of a tool: what it claims of itself opens nothing."""
         is_harmless = bool(self._config.read_only) and is_chosen(original, self._config.read_only)

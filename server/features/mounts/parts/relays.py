@@ -53,6 +53,7 @@ class MountedRelay:
             method or self.method,
             params,
             context,
+            original=self.original,
             is_repeatable=self.is_repeatable,
             as_task=self._is_task,
             headers=headers,
@@ -70,7 +71,7 @@ class MountedRelay:
         """Return the mounted server's suggestions."""
         others = {name: params[name] for name in ("argument", "context") if name in params}
         sent = {"ref": self._reference(), **others}
-        return await self._forwarder.forward(COMPLETE, sent, context, is_repeatable=True)
+        return await self._forwarder.forward(COMPLETE, sent, context, original=self.original, is_repeatable=True)
 
     def _reference(self) -> dict[str, str]:
         return {"type": "ref/prompt", "name": self.original}

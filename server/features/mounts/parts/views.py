@@ -13,7 +13,7 @@ import msgspec
 from toolgate.server.features.mounts.choices.switched_off import UNREADABLE, SwitchedOff
 from toolgate.server.features.mounts.mount.lists import MountLists
 from toolgate.server.features.mounts.mount.mount import Mount
-from toolgate.server.features.mounts.mount.pool import SessionKey
+from toolgate.server.features.mounts.mount.pool import CLOSED, SessionKey
 from toolgate.server.features.mounts.mount.profile import MAX_PATH, ClientProfile, create_profile, find_path
 from toolgate.server.features.mounts.mount.requests import RequestForwarder, create_key
 from toolgate.server.features.mounts.names import MountNames, choose_names
@@ -28,6 +28,8 @@ from toolgate.server.features.mounts.upstream.errors import LOOP, MountError
 from toolgate.server.methods.server import WithheldPart
 from toolgate.server.protocol.errors import InvalidRequest
 from toolgate.server.protocol.session import Session
+from toolgate.tools.api.context.context import Context
+from toolgate.tools.api.errors import ToolError
 from toolgate.tools.api.registry import Part, Registry, identify
 from toolgate.tools.api.resource import Resource
 
@@ -57,6 +59,12 @@ class ServedMount(msgspec.Struct, frozen=True):
     def list_uris(self, lists: Sequence[MountLists]) -> list[str]:
         """Return the URIs and templates of these lists."""
         return [uri for each in lists for uri in self.maker.list_uris(each)]
+
+    def lists(self, lists: MountLists | None, kind: str, original: str) -> bool:
+        """Return whether these lists have a part."""
+        if lists is None:
+            return False
+        return original in (self.list_uris([lists]) if kind == "resources" else self.list_originals(kind, [lists]))
 
 
 class MountViews:
@@ -181,10 +189,25 @@ class MountViews:
             parts, mount = self._list_withheld(served, session), served.mount.name
             part = parts.find(kind, key) or parts.find(kind, restore_contested(mount, key))
             if part is not None:
-                decides = f"an operator decides with toolgate mount review {mount}"
-                error = MountError("HELD", f"it is not approved as it is now: {decides}")
-                return WithheldPart(mount, part, error, "held")
+                return WithheldPart(mount, part, _create_hold(mount), "held")
         return None
+
+    async def check(self, mount: Mount, kind: str, original: str, context: Context) -> None:
+        """Look again at a part whose call has waited: what is decided may be another thing by now. Raises ToolError
+        where the part is refused."""
+        choice, caller = self._find_choice(context.principal), context.caller
+        if choice is None or choice.hides(mount.name, kind, original):
+            raise self._create_refusal(choice, mount.name)
+        served = next((each for each in self._list_mounts() if each.mount is mount), None)
+        if served is None:
+            raise CLOSED.create_error()
+        key = create_key(served.per, context.principal, caller.capabilities, caller.session, caller.scopes)
+        is_listed = served.lists(mount.find_lists(key), kind, original)
+        if not is_listed and served.lists(mount.find_withheld(key), kind, original):
+            raise _create_hold(mount.name)
+        is_held_by_plan = kind == "tools" and served.maker.is_held_by_plan(original)
+        if is_held_by_plan and await context.plan.active():
+            raise ToolError("it is refused while a plan is active: finish planning with PlanMode exit first")
 
     def hides(self, principal: str, part: Part) -> bool:
         relay = part.relay
@@ -303,6 +326,11 @@ class MountViews:
         name = served.mount.name
         rewriter = UriRewriter(name, self._contested if is_shared else self._contested_for_some)
         return served.maker.create_parts(lists, lambda kind, original: self._names[name, kind, original], rewriter)
+
+
+def _create_hold(mount: str) -> MountError:
+    decides = f"an operator decides with toolgate mount review {mount}"
+    return MountError("HELD", f"it is not approved as it is now: {decides}")
 
 
 def _find_part(registry: Registry, kind: str, key: str) -> Part | None:

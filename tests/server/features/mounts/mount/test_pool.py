@@ -82,6 +82,18 @@ def test_many_that_ask_at_once_open_one() -> None:
     run(body())
 
 
+def test_nothing_opens_a_conversation_in_a_closed_pool() -> None:
+    async def body() -> None:
+        sessions = Sessions()
+        held = SessionPool(sessions.open)
+        await held.close()
+        with pytest.raises(MountError, match="CONNECT_FAILED: it was removed or changed here"):
+            await held.get(SessionKey("ada", NOTHING))
+        assert not sessions.opened
+
+    run(body())
+
+
 def test_an_idle_conversation_ends_and_one_with_a_call_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool, "IDLE", 0.0)
     monkeypatch.setattr(pool, "SWEEP", 0.01)
