@@ -88,7 +88,8 @@ class RequestForwarder:
         sent = ForwardedParams(method, asked, headers, caller.log_level, as_task)
         began = time.monotonic()
         try:
-            return await self._forward(sent, context, is_repeatable)
+            is_again = self._sign_in is not None and await self._sign_in.continues(context)
+            return await self._forward(sent, context, is_repeatable, is_again=is_again)
         except MountError as error:
             if self._sign_in is None or error.code != SIGN_IN or method not in KINDS:
                 raise
@@ -106,9 +107,7 @@ class RequestForwarder:
         """Yield at each change of a resource."""
         return self._mount.watches.watch(self._find_key(context), uri)
 
-    async def _forward(
-        self, sent: ForwardedParams, context: Context, is_repeatable: bool, *, is_again: bool = False
-    ) -> Result:
+    async def _forward(self, sent: ForwardedParams, context: Context, is_repeatable: bool, *, is_again: bool) -> Result:
         """Return the result of a call that waits, or of one that begins."""
         id = await recall(context, CALL) if context.knows("stateless") else None
         try:

@@ -20,6 +20,7 @@ from toolgate.server.base.principal import LOCAL_NAME
 from toolgate.server.calls.client import InputRequired
 from toolgate.server.calls.client_questions import ELICIT, LINKS
 from toolgate.server.features.mounts.config.mount_config import MountConfig
+from toolgate.server.features.mounts.mount.forwarded_request import recall
 from toolgate.server.features.mounts.sign_in.arrivals import ConnectionArrivals, SignInNeed
 from toolgate.server.features.mounts.sign_in.waiting import ACCEPT, UNANSWERED, SignInQuestion, WaitingCall
 from toolgate.server.features.mounts.upstream.errors import UpstreamFault
@@ -77,6 +78,11 @@ class SignInElicitation:
             await self._wait(call, arrival)
         if call.comes_back and call.seconds_left < RESERVE * (context.hold or 0.0):
             raise InputRequired({})
+
+    async def recall_begin(self, context: Context) -> float | None:
+        """Return when an earlier try of the call began to wait, or None."""
+        began: float | None = await recall(context, BEGAN)
+        return began
 
     async def _find_need(self, principal: str, refusal: UpstreamFault) -> SignInNeed | None:
         try:

@@ -1,16 +1,20 @@
 """A call that has waited for a sign-in goes on only where it may still be made."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import contextlib
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import mcp_types as types
 import pytest
 
+from tests.clients.raw_client import eventually
+from tests.server.auth.minted_tokens import asked, signed_site
 from tests.server.features.mounts.choices.chooser import Chooser
 from tests.server.features.mounts.mounted import url_mount, write_config
 from tests.server.features.mounts.sign_in.far_sign_in import FarSignIn
-from tests.server.features.mounts.sign_in.test_elicitation import App, each_era, far, run, scene
+from tests.server.features.mounts.sign_in.test_elicitation import App, disconnect, each_era, far, run, scene
 from tests.server.features.mounts.sign_in.test_sign_in import AUTH, Scene
 from toolgate.server.features.mounts.control import MountControl
 
@@ -90,3 +94,54 @@ def test_a_mount_that_is_removed_or_changed_ends_the_wait(
         assert told.startswith("CONNECT_FAILED: it was removed or changed here"), told
 
     run(main())
+
+
+@each_era
+def test_a_call_that_waits_counts_once_against_the_limit_of_its_mount(
+    tmp_path: Path, far: FarSignIn, mode: str
+) -> None:
+    async def connect(scene: Scene) -> None:
+        async def accept(_: types.ElicitRequestURLParams) -> str:
+            await asyncio.to_thread(scene.connect, scene.ada)
+            return "accept"
+
+        async with App(scene, scene.ada, mode, accept).open() as app:
+            await app.know()
+            assert await app.call() == "ada-there"
+            assert (await app.call()).startswith("LIMITED: ")
+
+    with limited_scene(tmp_path, far, 1) as scene:
+        run(connect(scene))
+
+
+def test_a_state_that_is_sent_again_is_a_new_call(tmp_path: Path, far: FarSignIn) -> None:
+    meta = {"io.modelcontextprotocol/clientCapabilities": {"elicitation": {"url": {}}}}
+    call: dict[str, Any] = {"name": "far__whoami", "arguments": {}, "_meta": meta}
+
+    with limited_scene(tmp_path, far, 2) as scene:
+
+        def ask(method: str, **params: Any) -> Any:
+            _, raw, said = asked(scene.signed, scene.ada.token, method, {"_meta": meta, **params})
+            assert said is not None and "result" in said, raw
+            return said["result"]
+
+        def answer() -> str:
+            told: str = ask("tools/call", **call, **again)["content"][0]["text"]
+            return told
+
+        scene.connect(scene.ada)
+        assert eventually(lambda: "far__whoami" in {tool["name"] for tool in ask("tools/list")["tools"]})
+        disconnect(scene.ada)
+        first = ask("tools/call", **call)
+        responses = {name: {"action": "accept"} for name in first["inputRequests"]}
+        again = {"inputResponses": responses, "requestState": first["requestState"]}
+        scene.connect(scene.ada)
+        assert [answer(), answer()] == ["ada-there", "ada-there"]
+        assert answer().startswith("LIMITED: ")
+
+
+@contextlib.contextmanager
+def limited_scene(folder: Path, far: FarSignIn, calls: int) -> Iterator[Scene]:
+    table = url_mount(f"{far.origin}/mcp", "far", *AUTH, f"limits = {{ calls = {calls} }}")
+    with signed_site(folder / "server", *write_config(folder, table)) as signed:
+        yield Scene(signed, far)
