@@ -31,7 +31,7 @@ from toolgate.server.features.mounts.mount.parked_elsewhere import EXPIRED, FAIL
 from toolgate.server.features.mounts.mount.parked_requests import ParkedRequests
 from toolgate.server.features.mounts.mount.pool import SessionKey
 from toolgate.server.features.mounts.mount.profile import create_profile
-from toolgate.server.features.mounts.mount.sign_in_waits import KINDS, SignInWaits
+from toolgate.server.features.mounts.mount.sign_in_waits import KINDS, SIGN_IN_QUESTION, SignInWaits
 from toolgate.server.features.mounts.upstream.envelope import strip_meta
 from toolgate.server.features.mounts.upstream.errors import (
     MountError,
@@ -172,9 +172,10 @@ class RequestForwarder:
 
     async def _ask_in_rounds(self, session: UpstreamSession, sent: ForwardedParams, context: Context) -> Result:
         """Return the result of a mounted server of the stateless era, which is asked again with the answers. Its
-        questions keep their names, but for one that an earlier round has used: the client's answers lie together."""
+        questions keep their names, but for one that an earlier round or a sign-in has used: the client's answers lie
+        together."""
         given: dict[str, Any] = {}
-        used: set[str] = set()
+        used = {SIGN_IN_QUESTION}
         for number in range(MAX_ROUNDS):
 
             async def send(given: Mapping[str, Any] = given) -> Result:

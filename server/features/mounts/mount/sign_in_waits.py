@@ -10,6 +10,7 @@ from toolgate.server.features.mounts.upstream.errors import UpstreamFault
 from toolgate.tools.api.context.context import Context
 
 KINDS = {"tools/call": "tools", "prompts/get": "prompts", "resources/read": "resources"}  # what may ask the client
+SIGN_IN_QUESTION = "mounted-sign-in"  # names the one of a sign-in; no mounted server's own has this name
 MAX_CONTINUED = 1_000  # calls that are known to have gone on
 
 PartCheck = Callable[[str, str, Context], Awaitable[None]]

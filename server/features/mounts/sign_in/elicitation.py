@@ -21,6 +21,7 @@ from toolgate.server.calls.client import InputRequired
 from toolgate.server.calls.client_questions import ELICIT, LINKS
 from toolgate.server.features.mounts.config.mount_config import MountConfig
 from toolgate.server.features.mounts.mount.forwarded_request import recall
+from toolgate.server.features.mounts.mount.sign_in_waits import SIGN_IN_QUESTION
 from toolgate.server.features.mounts.sign_in.arrivals import ConnectionArrivals, SignInNeed
 from toolgate.server.features.mounts.sign_in.waiting import ACCEPT, UNANSWERED, SignInQuestion, WaitingCall
 from toolgate.server.features.mounts.upstream.errors import UpstreamFault
@@ -32,7 +33,6 @@ from toolgate.server.state.store import StateError
 from toolgate.tools.api.context.context import Context
 from toolgate.tools.api.errors import CannotAskError
 
-KEY = "mounted-sign-in"  # names the question
 BEGAN = "mounted-sign-in-began"  # what later tries of the call know
 LIFETIME = 600.0  # seconds for a call that no hold ends
 TRIES = 6  # that wait, of one call in the stateless era: official clients give up after ten
@@ -124,7 +124,7 @@ class SignInElicitation:
         if action != ACCEPT:
             raise call.refuse(action)
         if asks:
-            call.context.complete_link(KEY)
+            call.context.complete_link(SIGN_IN_QUESTION)
 
     def _add_question(self, key: tuple[str, str, float]) -> SignInQuestion:
         if len(self._questions) >= MAX_QUESTIONS:
@@ -152,12 +152,12 @@ async def _ask(call: WaitingCall, question: SignInQuestion, arrival: "asyncio.Fu
     Raises InputRequired."""
     await call.note_asked()
     seconds = max(call.seconds_left, SOON)
-    asked = call.context.ask({KEY: {"method": ELICIT, "params": call.request}}, timeout=seconds)
+    asked = call.context.ask({SIGN_IN_QUESTION: {"method": ELICIT, "params": call.request}}, timeout=seconds)
     asking = asyncio.get_running_loop().create_task(asked)
     asking.add_done_callback(_retrieve)
     try:
         await _wait_any(asking, arrival)
-        action: str = ACCEPT if arrival.done() else asking.result()[KEY]["action"]
+        action: str = ACCEPT if arrival.done() else asking.result()[SIGN_IN_QUESTION]["action"]
     except InputRequired:
         question.keep(BACK_WITHIN)
         raise

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 from urllib.parse import parse_qs, urlencode, urlsplit
 
-from tests.clients.raw_client import PATIENCE
+from tests.clients.raw_client import PATIENCE, STATELESS
 
 JWT = re.compile(r"eyJ[\w-]+\.eyJ[\w-]+\.")  # no token of its own is one
 HUGE = 10 * 2**20
@@ -52,6 +52,8 @@ class FarSignIn:
         self.grants = ""  # in place of what a code was asked for
         self.repeats = False  # a refresh gives the access token that it gave last
         self.echoes = False  # a call fails, and its error has the request's Authorization header
+        self.asks = ""  # the name of the question of each call; the server is of the stateless era then
+        self.answered: list[dict[str, Any]] = []
         self.last = ""
         self.challenge_scope = "read"
         self.origin = ""
@@ -199,6 +201,8 @@ def create_handler(far: FarSignIn) -> type[http.server.BaseHTTPRequestHandler]:
                         "capabilities": {"tools": {}, "prompts": {}},
                         "serverInfo": {"name": "far", "version": "1"},
                     }
+                case "server/discover" if far.asks:
+                    told = {"supportedVersions": [STATELESS], "capabilities": {"tools": {}}, "resultType": "complete"}
                 case "tools/list":
                     names = ("whoami", f"of_{subject.replace('-', '_')}")
                     told = {"tools": [{"name": name, "inputSchema": {"type": "object"}} for name in names]}
@@ -215,6 +219,10 @@ def create_handler(far: FarSignIn) -> type[http.server.BaseHTTPRequestHandler]:
                         self._send(403, {}, ("WWW-Authenticate", needed))
                         return
                     told = {"content": [{"type": "text", "text": subject}]}
+                    if far.asks and "inputResponses" not in message["params"]:
+                        told = self._create_question()
+                    elif far.asks:
+                        far.answered.append(message["params"]["inputResponses"])
                 case _:
                     if "id" not in message:
                         self._send(202, None)
@@ -223,6 +231,11 @@ def create_handler(far: FarSignIn) -> type[http.server.BaseHTTPRequestHandler]:
                         self._send(200, {"jsonrpc": "2.0", "id": message["id"], "error": error})
                     return
             self._send(200, {"jsonrpc": "2.0", "id": message["id"], "result": told})
+
+        def _create_question(self) -> dict[str, Any]:
+            asked = {"mode": "url", "url": f"{far.origin}/pay", "message": "Pay there."}
+            requests = {far.asks: {"method": "elicitation/create", "params": asked}}
+            return {"resultType": "input_required", "inputRequests": requests, "requestState": "far-state"}
 
         def _send(self, status: int, told: Any, *headers: tuple[str, str]) -> None:
             body = b"" if told is None else told if isinstance(told, bytes) else json.dumps(told).encode()

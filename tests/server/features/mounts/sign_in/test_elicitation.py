@@ -312,6 +312,25 @@ def test_a_server_that_wants_more_rights_or_a_new_sign_in_is_connected_again(sce
 
 
 @each_era
+def test_a_mounted_server_gets_no_answer_of_the_sign_in(scene: Scene, mode: str) -> None:
+    async def answer(asked: types.ElicitRequestURLParams) -> str:
+        if asked.url == f"{scene.far.origin}/pay":
+            return "decline"
+        await asyncio.to_thread(scene.connect, scene.ada)
+        return "accept"
+
+    async def main() -> None:
+        scene.far.asks = "mounted-sign-in"
+        async with App(scene, scene.ada, mode, answer).open() as app:
+            await app.know()
+            assert await app.call() == "ada-there"
+            assert [asked.message for asked in app.asked[1:]] == ["Pay there."]
+            assert scene.far.answered == [{"mounted-sign-in": {"action": "decline"}}]
+
+    run(main())
+
+
+@each_era
 def test_a_sign_in_that_does_not_help_is_asked_for_once(scene: Scene, mode: str) -> None:
     async def connect(_: types.ElicitRequestURLParams) -> str:
         await asyncio.to_thread(scene.connect, scene.ada)
