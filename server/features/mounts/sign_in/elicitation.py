@@ -17,6 +17,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from toolgate.server.base.principal import LOCAL_NAME
+from toolgate.server.base.text import to_line
 from toolgate.server.calls.client import InputRequired
 from toolgate.server.calls.client_questions import ELICIT, LINKS
 from toolgate.server.features.mounts.config.mount_config import MountConfig
@@ -42,6 +43,7 @@ SOON = 0.01  # seconds at least for an answer
 RETURN = 5.0  # seconds for a client whose request ended with its state alone
 MAX_QUESTIONS = 1_000  # a client may give itself any name
 MAX_CLIENT = 100  # characters of it
+MAX_WORDS = 200  # characters of what the other side says
 
 
 class SignInElicitation:
@@ -141,8 +143,9 @@ class SignInElicitation:
             with contextlib.suppress(StateError):
                 label = (await self._find_label(principal)).removeprefix(f"{PASSWORD.prefix}:")
         host = urlsplit(self._config.url).netloc.rpartition("@")[2]
+        words = to_line(need.words, MAX_WORDS)
         return (
-            f"{self._config.name} ({host}) {need.words}. Open the link{f' as {label}' if label else ''}, "
+            f"{self._config.name} ({host}) {words}. Open the link{f' as {label}' if label else ''}, "
             "and connect it there: the call goes on by itself."
         )
 

@@ -331,6 +331,27 @@ def test_a_mounted_server_gets_no_answer_of_the_sign_in(scene: Scene, mode: str)
 
 
 @each_era
+def test_what_the_other_side_says_is_a_short_line_of_the_question(scene: Scene, mode: str) -> None:
+    async def connect(_: types.ElicitRequestURLParams) -> str:
+        await asyncio.to_thread(scene.connect, scene.ada)
+        return "accept"
+
+    async def main() -> None:
+        async with App(scene, scene.ada, mode, connect).open() as app:
+            await app.know()
+            assert await app.call() == "ada-there"
+            words = [f"right-{number}-{'x' * 70}" for number in range(20)]
+            scene.far.needed_scope = " ".join(words)
+            scene.far.grants = "read"
+            await app.call()
+            message = app.asked[-1].message
+            assert f"wants more rights for this: {words[0]}" in message and words[2] not in message
+            assert len(message) < 400 and message.isprintable()
+
+    run(main())
+
+
+@each_era
 def test_a_sign_in_that_does_not_help_is_asked_for_once(scene: Scene, mode: str) -> None:
     async def connect(_: types.ElicitRequestURLParams) -> str:
         await asyncio.to_thread(scene.connect, scene.ada)
