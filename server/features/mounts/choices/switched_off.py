@@ -5,6 +5,7 @@ from collections.abc import Collection
 import msgspec
 
 from toolgate.tools.api.errors import ToolError
+from toolgate.tools.api.text.json_text import JsonError, decode_json
 
 MAX_TOOLS = 1_000  # of one person, at all mounts
 MAX_MOUNTS = 256
@@ -58,6 +59,6 @@ def encode_choice(choice: SwitchedOff) -> str:
 def decode_choice(data: str) -> SwitchedOff:
     """Read JSON. Raises ChoiceError for anything else."""
     try:
-        return msgspec.json.decode(data, type=SwitchedOff)
-    except (msgspec.DecodeError, RecursionError):  # its words may quote the data
+        return decode_json(data, SwitchedOff)
+    except JsonError:  # its words may quote the data
         raise ChoiceError(UNREADABLE) from None

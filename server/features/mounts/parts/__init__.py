@@ -4,7 +4,7 @@
     rewriting   URIs that two mounts claim
     create      makes parts of what a mounted server lists
     views       what each client is shown, and when it is known
-    reduced     what is kept of what people are shown who have switched something off
+    reduced_registries   what is kept of what people are shown who have switched something off
     withheld    what is listed and not served, for those who ask for it by name
     client_sessions      whose clients have left without a word
 

@@ -19,7 +19,7 @@ from toolgate.server.features.mounts.mount.requests import RequestForwarder, cre
 from toolgate.server.features.mounts.names import MountNames, choose_names
 from toolgate.server.features.mounts.parts.client_sessions import ClientSessions
 from toolgate.server.features.mounts.parts.create import PartMaker
-from toolgate.server.features.mounts.parts.reduced import ReducedRegistries
+from toolgate.server.features.mounts.parts.reduced_registries import ReducedRegistries
 from toolgate.server.features.mounts.parts.relays import MountedRelay, ResourceRelay
 from toolgate.server.features.mounts.parts.rewriting import UriRewriter
 from toolgate.server.features.mounts.parts.withheld import WithheldParts

@@ -10,7 +10,7 @@ from tests.server.features.mounts.choices.chooser import Chooser
 from tests.server.features.mounts.mounted import wait_listed, write_config
 from tests.server.features.mounts.pins.listed import ListedMount, tool
 from toolgate.server.features.mounts.choices.switched_off import NOTHING, SwitchedOff
-from toolgate.server.features.mounts.parts.reduced import ReducedRegistries
+from toolgate.server.features.mounts.parts.reduced_registries import ReducedRegistries
 from toolgate.tools.api.registry import Registry
 
 CHOICES = 40
