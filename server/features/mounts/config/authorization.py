@@ -8,7 +8,7 @@ from toolgate.server.features.mounts.config.faults import FaultCode
 
 OAUTH, CLIENT_CREDENTIALS, EXCHANGE = "oauth", "client_credentials", "exchange"
 KEYS: Mapping[str, tuple[str, ...]] = {
-    OAUTH: ("client_id", "client_secret", "scopes", "refresh_retry"),
+    OAUTH: ("client_id", "client_secret", "scopes", "audience", "refresh_retry"),
     CLIENT_CREDENTIALS: ("client_id", "client_secret", "scopes", "token_url", "audience"),
     EXCHANGE: ("client_id", "client_secret", "scopes", "token_url", "audience"),
 }
@@ -20,8 +20,7 @@ NEEDED: Mapping[str, Mapping[str, str]] = {
     },
     EXCHANGE: {"client_id": "name the client that its authorization server has registered"},
 }
-# Else a mounted server that names another one would have a grant for it, the client's secret and the token
-NAME_ISSUER = "name the issuer of its authorization server, such as https://auth.example.com, or token_url"
+NAME_ISSUER = "name the issuer of its authorization server, such as https://auth.example.com"
 ALL_KEYS = tuple(dict.fromkeys(key for keys in KEYS.values() for key in keys))
 
 Faults = Iterator[tuple[FaultCode, str]]
@@ -57,7 +56,13 @@ def _find_key_faults(auth: str, rows: Mapping[str, Any]) -> Faults:
     for key, remedy in NEEDED.get(auth, {}).items():
         if key not in rows:
             yield "CONFIG_VALUE", f" {key}: is missing: {remedy}"
-    if auth == EXCHANGE and "token_url" not in rows and not rows.get("audience"):
+    if not rows.get("audience") and _needs_issuer(auth, rows):
         yield "CONFIG_VALUE", f" audience: is missing: {NAME_ISSUER}"
     if auth == OAUTH and "client_secret" in rows and "client_id" not in rows:
         yield "CONFIG_VALUE", " client_secret: client_id is missing"
+
+
+def _needs_issuer(auth: str, rows: Mapping[str, Any]) -> bool:
+    """Return whether what the operator gave would go to any authorization server that the mounted one names: a grant,
+    or the client's secret."""
+    return "token_url" not in rows if auth == EXCHANGE else auth == OAUTH and "client_secret" in rows

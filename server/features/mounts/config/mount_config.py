@@ -53,7 +53,7 @@ class MountConfig(msgspec.Struct, frozen=True, kw_only=True):
     client_id, client_secret: of this server there, if its operator has registered one
     token_url: where tokens are given; "": as the server of the URL says
     scopes: to ask for, in place of those that the server names
-    audience: what a token is for; None: the URL
+    audience: what a token of `token_url` is for, None: the URL; without one, the issuer of the authorization server
     refresh_retry: whether the server takes a refresh twice whose answer was lost
     on_change: what becomes of what is new or changed in its lists; None: as the transport wants it
 

@@ -19,7 +19,14 @@ from toolgate.server.cli.mcp_client.challenge import parse_challenge
 from toolgate.server.cli.mcp_client.client import McpClientError
 from toolgate.server.cli.mcp_client.http import get_origin
 from toolgate.server.cli.sign_in.client_choice import register_client
-from toolgate.server.cli.sign_in.discovery import INITIALIZE, MESSAGE, FoundServer, IssuerMetadata, discover_by
+from toolgate.server.cli.sign_in.discovery import (
+    INITIALIZE,
+    MESSAGE,
+    FoundServer,
+    IssuerMetadata,
+    discover_by,
+    list_spellings,
+)
 from toolgate.server.cli.sign_in.requests import OAuthRequests
 from toolgate.server.features.mounts.config.mount_config import MountConfig
 from toolgate.server.features.mounts.sign_in import requests
@@ -150,6 +157,8 @@ class MountSignIn:
     async def _discover(self) -> FoundServer:
         """Raises SignInFault."""
         found = await find_server(self._requests, self._config.url)
+        if self._config.audience and found.server.issuer not in list_spellings(self._config.audience):
+            raise SignInFault(f"its authorization server is {found.server.issuer}, and not the audience of its table")
         if get_origin(found.server.authorization_endpoint) == get_origin(self._public_url):
             raise SignInFault(f"{found.server.issuer} sends people to this server itself: refused")
         _refuse_mix_up(found.server)

@@ -164,7 +164,7 @@ FAULTS = {
         "CONFIG_VALUE",
         'token_url: has no effect beside auth = "oauth"',
     ),
-    URL + 'auth = "oauth"\naudience = "b"': ("CONFIG_VALUE", 'audience: has no effect beside auth = "oauth"'),
+    URL + 'auth = "oauth"\nclient_id = "a"\nclient_secret = "b"': ("CONFIG_VALUE", "audience: is missing: name the"),
     URL + 'auth = "oauth"\nper = "all"': ("CONFIG_VALUE", "auth: nobody signs in for all"),
     EXCHANGE + 'audience = "a"\nclient_id = "c"\nper = "all"': ("CONFIG_VALUE", "auth: nobody signs in for all"),
     EXCHANGE + 'audience = "a"': ("CONFIG_VALUE", "client_id: is missing: name the client"),

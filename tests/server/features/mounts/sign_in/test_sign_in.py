@@ -25,6 +25,7 @@ from tests.servers.home_page_server import AppUser
 from tests.transports.web.test_home import _csrf as find_csrf
 
 AUTH = ('auth = "oauth"', 'scope = "tools:shell"')
+OURS = ('client_id = "ours"', 'client_secret = "${secret:FAR}"', 'scopes = ["a", "b"]')
 
 
 class Scene:
@@ -95,7 +96,7 @@ def lines() -> tuple[str, ...]:
 
 @pytest.fixture
 def scene(tmp_path: Path, far: FarSignIn, lines: tuple[str, ...]) -> Iterator[Scene]:
-    table = url_mount(f"{far.origin}/mcp", "far", *AUTH, *lines)
+    table = url_mount(f"{far.origin}/mcp", "far", *AUTH, *(line.replace("ISSUER", far.origin) for line in lines))
     with signed_site(tmp_path / "server", *write_config(tmp_path, table)) as signed:
         yield Scene(signed, far)
 
@@ -351,7 +352,7 @@ def test_a_token_endpoint_that_answers_nonsense_connects_nothing(scene: Scene, a
     assert scene.list_far(scene.ada) == set()
 
 
-@pytest.mark.parametrize("lines", [('client_id = "ours"', 'client_secret = "${secret:FAR}"', 'scopes = ["a", "b"]')])
+@pytest.mark.parametrize("lines", [(*OURS, 'audience = "ISSUER/"')])
 def test_the_operators_client_shows_its_secret(scene: Scene) -> None:
     refused = scene.leave(scene.ada.browser())
     assert refused.status == 502 and "the secret FAR is not set" in refused.text
@@ -363,6 +364,14 @@ def test_the_operators_client_shows_its_secret(scene: Scene) -> None:
     scene.wait_listed(scene.ada)
     assert scene.call(scene.ada) == "ada-there" and scene.far.registered == []
     assert find_files_with(scene.state, "s3cret-of-the-client") == []
+
+
+@pytest.mark.parametrize("lines", [(*OURS, 'audience = "https://auth.example"')])
+def test_the_operators_client_is_shown_to_the_issuer_alone_that_its_table_names(scene: Scene) -> None:
+    set_secret(scene.state, "FAR", "s3cret-of-the-client")
+    refused = scene.ada.browser().get("/mounts/connect?name=far")
+    told = f"its authorization server is {scene.far.origin}, and not the audience of its table"
+    assert refused.status == 502 and told in refused.text
 
 
 def test_one_client_is_registered_for_all(scene: Scene) -> None:
