@@ -144,7 +144,8 @@ class DiskUsageWatcher:
             if self._update(await self._measure()):
                 self._on_excess(self.usage.excess)
             pause = max(FIRST, (time.monotonic() - began) * SHARE)
-            is_quiet = not self._running and self.usage == before and not self._news.is_set()
+            waits = self._programs > 0 and not self._running
+            is_quiet = waits and self.usage == before and not self._news.is_set()
             quiet = min(quiet * SLOWER, QUIET_MOST) if is_quiet else FIRST
 
     async def _sleep(self, pause: float, quiet: float) -> None:

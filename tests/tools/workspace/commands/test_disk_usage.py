@@ -98,6 +98,26 @@ def test_a_machine_without_a_free_descriptor_does_not_end_the_measuring(tmp_path
     assert "cannot measure the size" in done.stderr
 
 
+def test_the_end_of_a_program_that_waited_long_is_measured_soon(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (("FIRST", 0.01), ("SLOWER", 10**6), ("QUIET_MOST", 600.0), ("SHARE", 0)):
+        monkeypatch.setattr(disk_usage, name, value)
+    runner = CommandRunner()
+
+    async def main() -> None:
+        place: Any = SimpleNamespace(uid=None, limits=Limits(), server_runner=runner)
+        watcher = DiskUsageWatcher(place, [tmp_path], 0, print)
+        watcher.program_started()
+        await until(lambda: watcher.usage.entries > 0)
+        await asyncio.sleep(0.2)  # by now it is measured seldom
+        watcher.program_ended()
+        await until(lambda: not watcher.is_measuring)
+        await runner.close()
+
+    asyncio.run(main())
+
+
 def test_a_program_that_waits_is_measured_seldom_and_soon_when_something_begins(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
