@@ -15,8 +15,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from toolgate.server.auth.login.accounts import Person
-from toolgate.server.auth.tokens.access_tokens import OWN_ISSUER
-from toolgate.server.base.principal import LOCAL_NAME, Principal, derive_subject
+from toolgate.server.auth.tokens.access_tokens import name_principal
+from toolgate.server.base.principal import LOCAL_NAME
 from toolgate.transports.http.requests.asgi import Application, Receive, Scope, Send, headers_of, is_browser, respond
 from toolgate.transports.http.requests.cors import HeaderLines
 from toolgate.transports.http.wire.request import WholeResponse, format_lines
@@ -116,7 +116,7 @@ def principal_of(visitor: Visitor) -> str:
     """Return the name that this person's folders and rows go by."""
     if visitor.person is None:
         return LOCAL_NAME
-    return Principal(OWN_ISSUER, derive_subject(visitor.person.issuer, visitor.person.subject), "").name
+    return name_principal(visitor.person.issuer, visitor.person.subject)
 
 
 def _token(secret: str, visitor: Visitor, page: tuple[str, ...]) -> str:

@@ -23,7 +23,7 @@ from msgspec.structs import replace
 from toolgate.server.auth import scopes
 from toolgate.server.auth.tokens import jose
 from toolgate.server.auth.tokens.jose import InvalidTokenError, JoseKey, UnknownKeyError
-from toolgate.server.base.principal import Principal
+from toolgate.server.base.principal import Principal, derive_subject
 from toolgate.server.base.state_budget import bounded_wait, start_budget
 from toolgate.tools.api.errors import ToolError
 
@@ -45,6 +45,11 @@ PATIENCE = 0.25  # seconds to wait for a read: a state that does not answer must
 WITHOUT_KEYS = 3.0  # seconds to wait for the first read, which ends within them
 MAX_VERIFIED = 10_000  # cached tokens, about 10 MiB; a client uses one an hour
 MAX_NAME = 1_024  # characters of a subject or client
+
+
+def name_principal(issuer: str, subject: str) -> str:
+    """Return the name of the principal that a person has here, whom an issuer knows as `subject`."""
+    return Principal(OWN_ISSUER, derive_subject(issuer, subject), "").name
 
 
 class UnavailableError(Exception):

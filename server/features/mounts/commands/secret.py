@@ -5,8 +5,7 @@ from typing import Any
 
 from toolgate.server.app.features import build_host
 from toolgate.server.auth.login.accounts import Accounts
-from toolgate.server.auth.tokens.access_tokens import OWN_ISSUER
-from toolgate.server.base.principal import Principal, derive_subject
+from toolgate.server.auth.tokens.access_tokens import name_principal
 from toolgate.server.base.text import escape_unprintable
 from toolgate.server.cli.commands.store_command import CommandError, read_people, with_store
 from toolgate.server.cli.commands.workspace import find_principal
@@ -71,7 +70,7 @@ async def _find_owner(store: Store, person: str | None) -> str:
     account = None if store.is_empty() else await Accounts(store).find_account(person)
     if account is None:
         return await find_principal(store, person)
-    return Principal(OWN_ISSUER, derive_subject(account.issuer, account.subject), "").name
+    return name_principal(account.issuer, account.subject)
 
 
 async def _open_secrets(store: Store, config: Config) -> SecretStore:

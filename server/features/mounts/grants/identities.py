@@ -14,8 +14,7 @@ from msgspec.structs import replace
 from toolgate.server.auth.login.accounts import Person, SignInError
 from toolgate.server.auth.login.provider_tokens import ProviderTokens
 from toolgate.server.auth.login.providers import OpenIdProvider
-from toolgate.server.auth.tokens.access_tokens import OWN_ISSUER
-from toolgate.server.base.principal import Principal, derive_subject
+from toolgate.server.auth.tokens.access_tokens import name_principal
 from toolgate.server.cli.sign_in.requests import OAuthAnswer
 from toolgate.server.features.mounts.config.mount_config import MountConfig
 from toolgate.server.features.mounts.grants.token_endpoint import TokenEndpoint
@@ -67,7 +66,7 @@ class Identities:
 
     async def keep(self, person: Person, tokens: ProviderTokens) -> None:
         """Store the tokens of a sign-in. One that can't be stored is no reason to keep the person out."""
-        principal = _name_principal(person.issuer, person.subject)
+        principal = name_principal(person.issuer, person.subject)
         if self._tokens is None or not is_token(tokens.id_token):
             return
         try:
@@ -128,16 +127,12 @@ class Identities:
             claims = await self._provider.verify_id_token(token)
         except SignInError as error:
             raise SignInFault(str(error)) from None
-        if _name_principal(self._provider.issuer, str(claims.get("sub"))) != principal:
+        if name_principal(self._provider.issuer, str(claims.get("sub"))) != principal:
             raise RefusedError("it answered for another person", "invalid_grant")
         kept = again if is_token(again) else signed_in.refresh_token
         return replace(signed_in, access_token=str(token), refresh_token=str(kept)), shorten(
             claims["exp"] - time.time()
         )
-
-
-def _name_principal(issuer: str, subject: str) -> str:
-    return Principal(OWN_ISSUER, derive_subject(issuer, subject), "").name
 
 
 async def _find_no_secret(_: MountConfig) -> str:

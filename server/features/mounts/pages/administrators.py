@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 
 from toolgate.server.auth.login.accounts import Accounts, normalize_name_or_empty
-from toolgate.server.auth.tokens.access_tokens import OWN_ISSUER
-from toolgate.server.base.principal import Principal, derive_subject
+from toolgate.server.auth.tokens.access_tokens import name_principal
 from toolgate.server.policy.sign_in_methods import PASSWORD, parse_method
 from toolgate.server.state.store import Store
 
@@ -18,7 +17,7 @@ class Administrators:
         named = [word.partition(":")[::2] for word in words]
         self._accounts = {normalize_name_or_empty(name) for prefix, name in named if prefix == PASSWORD.prefix} - {""}
         self._principals = frozenset(
-            _derive_principal(issuers[prefix], name) for prefix, name in named if issuers.get(prefix)
+            name_principal(issuers[prefix], name) for prefix, name in named if issuers.get(prefix)
         )
         self._store = store
 
@@ -28,10 +27,6 @@ class Administrators:
             return True
         for name in self._accounts:  # whoever has the account now
             person = await Accounts(self._store).find_account(name)
-            if person is not None and _derive_principal(person.issuer, person.subject) == principal:
+            if person is not None and name_principal(person.issuer, person.subject) == principal:
                 return True
         return False
-
-
-def _derive_principal(issuer: str, subject: str) -> str:
-    return Principal(OWN_ISSUER, derive_subject(issuer, subject), "").name
