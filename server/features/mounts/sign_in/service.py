@@ -95,6 +95,8 @@ class SignInService:
     async def disconnect(self, principal: str, mount: str | None = None) -> bool:
         """End a person's connection to a mount, or all they have, here and at the far servers. Return whether there was
         one. Raises StateError."""
+        if mount == IDENTITY:  # a form can name it, and no page shows it
+            return False
         removed = await self.store.remove(principal, mount)
         for held in removed:
             if held.mount == IDENTITY:  # it ends with the account here, and the person's sessions there go on

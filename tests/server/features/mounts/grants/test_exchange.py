@@ -21,6 +21,7 @@ from tests.server.features.mounts.grants.test_client_credentials import Start, r
 from tests.server.features.mounts.kept_secrets.test_secrets import find_files_with, list_far, principal, set_secret
 from tests.server.features.mounts.mounted import url_mount, write_config
 from tests.server.features.mounts.test_people import People
+from tests.transports.web.test_home import _csrf as find_csrf
 from toolgate.server.base.principal import derive_subject
 
 WAYS = ("RFC 8693", "ID-JAG")
@@ -259,7 +260,10 @@ def test_nothing_is_kept_where_no_mount_asks_for_it(tmp_path: Path, far: FarGran
 def test_it_is_no_connection_of_the_first_page_and_goes_with_the_person(scene: Scene) -> None:
     browser = scene.sign_in("ada")
     assert len(scene.list_identities()) == 1
-    assert "@identity" not in browser.get("/").text
+    page = browser.get("/")
+    assert "@identity" not in page.text
+    assert browser.post("/", {"csrf": find_csrf(page.text), "disconnect": "@identity"}).status == 404
+    assert len(scene.list_identities()) == 1
     with contextlib.closing(sqlite3.connect(scene.state / "state.db")) as database, database:
         database.execute("UPDATE mount_connection SET ended = 'the account was removed'")
     assert eventually(lambda: scene.list_identities() == [])
