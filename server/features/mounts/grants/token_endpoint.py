@@ -3,7 +3,6 @@
 Source: RFC 6749 sections 2.3.1 and 5, RFC 8707.
 """
 
-import base64
 from collections.abc import Mapping, Sequence
 from urllib.parse import quote, quote_plus, urlsplit
 
@@ -69,8 +68,7 @@ class TokenEndpoint:
 
 def list_forms(id: str, secret: str) -> list[str]:
     """Return a client's secret in each form in which a request has it."""
-    pair = f"{quote(id, safe='')}:{quote(secret, safe='')}"
-    return [secret, quote(secret, safe=""), quote_plus(secret), base64.b64encode(pair.encode()).decode()]
+    return [secret, quote(secret, safe=""), quote_plus(secret), requests.encode_basic(id, secret)]
 
 
 def read_given(answer: OAuthAnswer) -> GivenToken:

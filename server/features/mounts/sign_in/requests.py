@@ -103,12 +103,16 @@ async def ask_endpoint(requests: OAuthRequests, url: str, client: FarClient, fie
 async def _send(requests: OAuthRequests, url: str, client: FarClient, fields: Mapping[str, str]) -> OAuthAnswer:
     """Send a form as a client. Raises McpClientError."""
     headers = dict(FORM)
-    if client.secret and client.method == BASIC:  # RFC 6749 section 2.3.1
-        pair = f"{quote(client.id, safe='')}:{quote(client.secret, safe='')}"
-        headers["Authorization"] = "Basic " + base64.b64encode(pair.encode()).decode()
+    if client.secret and client.method == BASIC:
+        headers["Authorization"] = f"Basic {encode_basic(client.id, client.secret)}"
     else:
         fields = {**fields, "client_id": client.id, **({"client_secret": client.secret} if client.secret else {})}
     return await requests.send("POST", url, headers, urlencode(fields).encode())
+
+
+def encode_basic(id: str, secret: str) -> str:
+    """Return how a client shows its secret in the header (RFC 6749 section 2.3.1)."""
+    return base64.b64encode(f"{quote(id, safe='')}:{quote(secret, safe='')}".encode()).decode()
 
 
 def choose_method(secret: str, methods: Sequence[str]) -> str:
