@@ -17,7 +17,7 @@ class ProviderTokens(msgspec.Struct, frozen=True):
     expires_at: float
 
 
-class ProviderClient(msgspec.Struct, frozen=True):
+class ClientRegistration(msgspec.Struct, frozen=True):
     """What this server is at an identity provider. `methods`: how a client may show its secret there."""
 
     token_endpoint: str

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from toolgate.server.auth.login.accounts import Person, SignInError
 from toolgate.server.auth.login.allowlist import UserAllowlist
-from toolgate.server.auth.login.provider_tokens import ProviderClient, ProviderTokens, TokenKeeper
+from toolgate.server.auth.login.provider_tokens import ClientRegistration, ProviderTokens, TokenKeeper
 from toolgate.server.auth.login.sessions import derive_state, derive_value, pkce_challenge
 from toolgate.server.auth.tokens import jose
 from toolgate.server.auth.tokens.external_issuer import DocumentError, discover, fetch_json, find_endpoint
@@ -132,11 +132,11 @@ class OpenIdProvider:
             await self.keeper.keep(person, _read_tokens(tokens, claims["exp"]))
         return person
 
-    async def find_client(self) -> ProviderClient:
+    async def find_client(self) -> ClientRegistration:
         """Return what this server is at the provider. Raises SignInError."""
         metadata = await self._discover()
         endpoint = _endpoint(metadata, "token_endpoint", self.title)
-        return ProviderClient(endpoint, self._client, self._secret, _list_methods(metadata))
+        return ClientRegistration(endpoint, self._client, self._secret, _list_methods(metadata))
 
     async def verify_id_token(self, token: object) -> dict[str, Any]:
         """Return the claims of an ID token for this server. Raises SignInError."""
