@@ -1,4 +1,4 @@
-"""Turn a request over HTTP into a call, and what the call sends into its answer. Enter at `server`.
+"""Turn a request over HTTP into a call, and what the call sends into its answer. `server` listens; read on in `requests.front`.
 
     bytes ─→ wire.connection    finds the ends of heads and bodies; bounds them in size and time
                │ HttpRequest
@@ -9,6 +9,7 @@
              transport.Endpoint one method of the path; refuses a principal with too many requests
                │
              streamable_http    reads the body and decodes it (`requests.body`): from here on it is a message
+               │                `bearer.ScopeCheck`: 403 if the token lacks a scope that the message needs
                ├─ a revision without sessions: stateless.StatelessPosts makes a Session for this request
                └─ one with them: sessions.Sessions finds the HttpSession by its id and principal
                │
