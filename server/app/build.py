@@ -14,7 +14,8 @@ from toolgate.server.base.principal import LOCAL_NAME
 from toolgate.server.base.text import describe_os_error
 from toolgate.server.base.watch import FileChanges
 from toolgate.server.config.load import Config, check_utf8
-from toolgate.server.policy.call_policy import CallPolicy, RateLimiter, own_name_only
+from toolgate.server.policy.call_policy import CallPolicy, own_name_only
+from toolgate.server.policy.rate_limit import CallRateLimiter
 from toolgate.server.policy.rule_check import ACCOUNT, PRINCIPAL, Callers, RuleNames
 from toolgate.server.policy.rules import Rules, parse_rules
 from toolgate.server.policy.sign_in_methods import OIDC, PASSWORD, parse_method
@@ -180,7 +181,7 @@ def build_policy(
     rules: Rules,
     store: Store,
     bus: "Bus | None",
-    limiter: RateLimiter | None,
+    limiter: CallRateLimiter | None,
 ) -> CallPolicy:
     """Return the policy on calls. It looks up the names of people only if a rule has such a name."""
     find_names = own_name_only

@@ -25,8 +25,7 @@ from toolgate.server.calls.sharing import NoticeSharing, TaskSharing
 from toolgate.server.calls.tasks import CallTasks, key_of
 from toolgate.server.config.load import Config
 from toolgate.server.methods.server import Capability, ListMethods, RegistryViews, Server, ServicePool
-from toolgate.server.policy.call_policy import RateLimiter
-from toolgate.server.policy.rate_limit import CallRateLimiter
+from toolgate.server.policy.rate_limit import CallCounts, CallRateLimiter, MemoryCallCounts
 from toolgate.server.protocol.dispatcher import Dispatcher
 from toolgate.server.protocol.notifications import Notifications
 from toolgate.server.protocol.task import StoredTask
@@ -133,8 +132,8 @@ class AppHost(StateHost):
         self.served = Slot("served", self._create_served)
         # -- calls
         self.rules = Slot("rules", partial(build.build_rules, config))
-        self.local_limiter = Slot("local_limiter", self._create_limiter)
-        self.limiter: Slot[RateLimiter | None] = Slot("limiter", self.local_limiter)
+        self.call_counts: Slot[CallCounts] = Slot("call_counts", MemoryCallCounts)
+        self.limiter = Slot("limiter", self._create_limiter)
         self.clock = Slot("clock", self._create_clock)
         self.call_tasks = Slot("call_tasks", self._create_call_tasks)
         self.remote_tasks: Slot[TaskSharing | None] = Slot("remote_tasks", lambda: None)
@@ -263,7 +262,7 @@ class AppHost(StateHost):
 
     def _create_limiter(self) -> "CallRateLimiter | None":
         most = build.call_limits(self.config)
-        return CallRateLimiter(most) if most is not None and any(most.values()) else None
+        return CallRateLimiter(most, self.call_counts()) if most is not None and any(most.values()) else None
 
     def _create_clock(self) -> CallbackTimer:
         return CallbackTimer(self.store(), self._fire, processes=self.processes(), record=self.on.firing)

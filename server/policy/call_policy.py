@@ -1,11 +1,11 @@
 """Decide whether a call may run: by the rules, the caller's names, approvals and the rate limit."""
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from toolgate.server.policy.rate_limit import ANY
+from toolgate.server.policy.rate_limit import ANY, CallRateLimiter
 from toolgate.server.policy.rules import Rule, RuleCaller, Rules, Verdict
 from toolgate.server.protocol.errors import InvalidRequest
 
@@ -21,19 +21,13 @@ async def own_name_only(principal: str) -> frozenset[str]:
     return frozenset((principal,))
 
 
-class RateLimiter(Protocol):
-    async def admit(self, principal: str, scope: str = ANY) -> str | None:
-        """Count a call, or return why it is refused, without counting it."""
-        ...
-
-
 class CallPolicy(msgspec.Struct):
     """What applies to all calls of a server. `find_names(principal)` returns all names that rules may use for a
-    principal. `limiter` counts calls, here or over all replicas; None: calls have no limit."""
+    principal. `limiter` counts calls; None: they have no limit."""
 
     rules: Rules = msgspec.field(default_factory=Rules)
     find_names: Callable[[str], Awaitable[frozenset[str]]] = own_name_only
-    limiter: RateLimiter | None = None
+    limiter: CallRateLimiter | None = None
     nonces: "Nonces | None" = None  # for approvals
     remembered: "RememberedApprovals | None" = None  # approvals for longer than one call
 

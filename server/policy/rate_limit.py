@@ -1,12 +1,10 @@
-"""Limit each principal's calls a minute: of all tools, and of the tools of one scope. Counts live in memory.
-
-`features/replicas/services/rate_limit.py` counts over all replicas.
-"""
+"""Limit each principal's calls a minute: of all tools, and of the tools of one scope."""
 
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, Protocol
 
 SPAN = 60  # seconds
 ANY = ""  # the key of the limit on all calls
@@ -57,30 +55,45 @@ class SlidingWindow:
             self.count -= seconds.popleft()[1]
 
 
-class CallRateLimiter:
-    """Count calls. `most` is scope → calls in any sixty seconds, `ANY` for all together; 0 or a missing scope is no
-    limit. `now` is in seconds and never set back."""
+class CallLimit(NamedTuple):
+    """At most `most` calls of a principal in a minute: of the tools of one scope or, with ANY, all."""
 
-    def __init__(self, most: Mapping[str, int], now: Callable[[], float] = time.monotonic) -> None:
-        self.most = {scope: limit for scope, limit in most.items() if limit}
+    principal: str
+    scope: str
+    most: int
+
+
+class ReachedLimit(NamedTuple):
+    """A limit that refuses a call, and the seconds until it allows one."""
+
+    limit: CallLimit
+    seconds: int
+
+
+class CallCounts(Protocol):
+    """The calls of the last minute, here or at all replicas."""
+
+    async def count(self, limits: Sequence[CallLimit]) -> ReachedLimit | None:
+        """Count a call for all limits, or for none if one is reached. Return that one."""
+        ...
+
+
+class MemoryCallCounts:
+    """The calls of this process in any sixty seconds. `now` is in seconds and never set back."""
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
         self._minutes: dict[tuple[str, str], SlidingWindow] = {}  # by principal and scope, for recent callers
         self._swept = now()
 
-    async def admit(self, principal: str, scope: str = ANY) -> str | None:
-        """Like `count`, as a limiter whose counts are elsewhere has it."""
-        return self.count(principal, scope)
-
-    def count(self, principal: str, scope: str = ANY) -> str | None:
-        """Count a call, or return why it is refused, without counting it."""
+    async def count(self, limits: Sequence[CallLimit]) -> ReachedLimit | None:
         now = self._now()
         self._sweep(now)
-        held = list(self._windows_of(principal, scope))
-        waits = [(minute.wait(now, self.most[key]), key) for key, minute in held]
-        wait, key = max(waits, default=(0, ANY))
-        if wait:
-            return format_refusal(key, self.most, wait)
-        for _, minute in held:
+        minutes = [self._find(limit) for limit in limits]
+        waits = [minute.wait(now, limit.most) for limit, minute in zip(limits, minutes, strict=True)]
+        if longest := max(waits):
+            return ReachedLimit(limits[waits.index(longest)], longest)
+        for minute in minutes:
             minute.add(now)
         return None
 
@@ -88,14 +101,12 @@ class CallRateLimiter:
         """Return the number of windows in memory."""
         return len(self._minutes)
 
-    def _windows_of(self, principal: str, scope: str) -> Iterator[tuple[str, SlidingWindow]]:
-        for key in (ANY, scope) if scope else (ANY,):
-            if key not in self.most:
-                continue
-            minute = self._minutes.get((principal, key))
-            if minute is None:
-                minute = self._minutes[principal, key] = SlidingWindow()
-            yield key, minute
+    def _find(self, limit: CallLimit) -> SlidingWindow:
+        key = limit.principal, limit.scope
+        minute = self._minutes.get(key)
+        if minute is None:
+            minute = self._minutes[key] = SlidingWindow()
+        return minute
 
     def _sweep(self, now: float) -> None:
         """Once a minute, drop callers without a call in the last minute."""
@@ -104,7 +115,23 @@ class CallRateLimiter:
             self._minutes = {key: minute for key, minute in self._minutes.items() if not minute.is_over(now)}
 
 
-def format_refusal(scope: str, most: Mapping[str, int], wait: int) -> str:
-    """Return why a call is refused that is one too many of `scope`."""
+class CallRateLimiter:
+    """Refuse calls over `most`: scope → calls in a minute, `ANY` for all together; 0 or a missing scope is no limit.
+    `counts` are this process's own if none are given."""
+
+    def __init__(self, most: Mapping[str, int], counts: CallCounts | None = None) -> None:
+        self._most = {scope: limit for scope, limit in most.items() if limit}
+        self._counts = MemoryCallCounts() if counts is None else counts
+
+    async def admit(self, principal: str, scope: str = ANY) -> str | None:
+        """Count a call, or return why it is refused, without counting it."""
+        scopes = (ANY,) if scope == ANY else (scope, ANY)
+        limits = [CallLimit(principal, each, self._most[each]) for each in scopes if each in self._most]
+        reached = await self._counts.count(limits) if limits else None
+        return None if reached is None else _format_refusal(reached)
+
+
+def _format_refusal(reached: ReachedLimit) -> str:
+    _, scope, most = reached.limit
     of = f"calls of {scope}" if scope else "calls"
-    return f"{most[scope]} {of} in a minute are allowed; try again in {wait} s"
+    return f"{most} {of} in a minute are allowed; try again in {reached.seconds} s"

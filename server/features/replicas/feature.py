@@ -14,12 +14,12 @@ from toolgate.server.features.replicas.deployment import find_deployment
 from toolgate.server.features.replicas.gauges import bus_rows
 from toolgate.server.features.replicas.open_bus import create_bus
 from toolgate.server.features.replicas.processes import ReplicaProcesses
-from toolgate.server.features.replicas.services.counters import FallbackCounters
+from toolgate.server.features.replicas.services.call_counts import RedisCallCounts
 from toolgate.server.features.replicas.services.engine_health import share_engine_health
+from toolgate.server.features.replicas.services.fallback import FallbackCallCounts, FallbackCounters
 from toolgate.server.features.replicas.services.notices import SharedNotices
 from toolgate.server.features.replicas.services.notifications import SharedNotifications
 from toolgate.server.features.replicas.services.questions import SharedQuestions
-from toolgate.server.features.replicas.services.rate_limit import SharedRateLimiter
 from toolgate.server.features.replicas.services.recent_calls import SharedCalls
 from toolgate.server.features.replicas.services.remote_tasks import RemoteTasks
 from toolgate.server.features.replicas.sessions.opener import SharedSessionOpener
@@ -47,7 +47,7 @@ class ReplicasFeature:
         host.shared_notices.take(lambda _: SharedNotices(self._get_bus(host)))
         host.questions.take(lambda _: self._create_questions(host))
         host.remote_tasks.take(lambda _: self._create_remote_tasks(host))
-        host.limiter.take(lambda _: self._share_limiter(host))
+        host.call_counts.take(lambda local: FallbackCallCounts(RedisCallCounts(self._get_bus(host)), local()))
         host.shown_calls.take(lambda _: self._share_calls(host))
         host.open_sessions.take(lambda _: self._create_session_opener(host))
         host.health_parts.append(lambda: describe_backend("Redis", self._get_bus(host).health()))
@@ -92,10 +92,6 @@ class ReplicasFeature:
 
     def _create_remote_tasks(self, host: AppHost) -> RemoteTasks:
         return RemoteTasks(self._get_bus(host), host.call_tasks(), host.notifications())
-
-    def _share_limiter(self, host: AppHost) -> SharedRateLimiter | None:
-        local = host.local_limiter()
-        return None if local is None else SharedRateLimiter(local.most, local, self._get_bus(host))
 
     def _share_calls(self, host: AppHost) -> SharedCalls | None:
         local = host.recent_calls()

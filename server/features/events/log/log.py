@@ -127,7 +127,7 @@ class EventLog:
         """
         if not self.has_interest(principal):
             return []
-        if refusal := self._test_rate.count(principal):
+        if refusal := await self._test_rate.admit(principal):
             raise EventError("ResourceExhausted", f"too many test events: {refusal}", limit="tests", max=MAX_TESTS)
 
         def record(connection: "Connection") -> list[str]:

@@ -2,7 +2,7 @@
 
 import contextlib
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import AsyncGenerator
 
 from toolgate.server.features.mounts.config.mount_config import MountLimits
 from toolgate.server.features.mounts.upstream.errors import MountError
@@ -17,13 +17,13 @@ class MountCallLimits:
         self._most = limits.at_once
         self._running: Counter[str] = Counter()
 
-    @contextlib.contextmanager
-    def count(self, principal: str, *, is_new: bool = True) -> Generator[None]:
+    @contextlib.asynccontextmanager
+    async def count(self, principal: str, *, is_new: bool = True) -> AsyncGenerator[None]:
         """Count a call as long as it is under way; one that comes back with an answer is no new one. Raises
         MountError."""
         if self._most and self._running[principal] >= self._most:
             raise MountError("LIMITED", f"more than {self._most} at once: wait for one of your calls")
-        if is_new and self._rate is not None and (why := self._rate.count(principal)) is not None:
+        if is_new and self._rate is not None and (why := await self._rate.admit(principal)) is not None:
             raise MountError("LIMITED", why)
         self._running[principal] += 1
         try:

@@ -111,7 +111,7 @@ class RequestForwarder:
         """Return the result of a call that waits, or of one that begins."""
         id = await recall(context, CALL) if context.knows("stateless") else None
         try:
-            with self._limits.count(context.principal, is_new=id is None and not is_again):
+            async with self._limits.count(context.principal, is_new=id is None and not is_again):
                 result = None if id is None else await self._take_up(id, context)
                 if result is None:  # an empty one is a result, too
                     result = await self._carry(self._find_key(context), id is None, sent, context, is_repeatable)

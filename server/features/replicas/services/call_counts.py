@@ -1,25 +1,22 @@
-"""Limit each principal's calls a minute over all replicas. While Redis is away each replica counts for itself.
+"""Count each principal's calls a minute at all replicas together.
 
 A replica reserves a hundredth of a limit at once, so most calls need no round trip. What it does not use counts until
 the minute ends: a call may be refused that much too early, and none is let through too much.
 """
 
 import asyncio
-import logging
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 
 import msgspec
 
 from toolgate.server.base.bus.bus import Bus, BusUnreachableError, KeyLimit
-from toolgate.server.policy.rate_limit import ANY, SPAN, CallRateLimiter, format_refusal
+from toolgate.server.policy.rate_limit import SPAN, CallLimit, ReachedLimit
 
 PATIENCE = 0.25  # seconds that a call waits for Redis: after a second its answer would be a stream
 SHARE = 100  # a replica reserves one part in so many of a limit
 MAX_RESERVED = 100  # calls, of the largest limits
-
-log = logging.getLogger("toolgate")
 
 
 class _CallAllowance(msgspec.Struct, eq=False):
@@ -32,54 +29,37 @@ class _CallAllowance(msgspec.Struct, eq=False):
     count: int = 0
     until: float = 0.0
     waiting: int = 0
-    request: "asyncio.Task[str | None] | None" = None
+    request: "asyncio.Task[ReachedLimit | None] | None" = None
 
 
-class SharedRateLimiter:
-    """Count calls by keys of the bus. `most` is as for `local`, which counts without Redis. `now` is in seconds and
-    never set back; `patience` is how long a call waits for Redis.
+class RedisCallCounts:
+    """The calls by keys of the bus. `now` is in seconds and never set back; `patience` is how long a call waits for
+    Redis.
 
     A minute begins with its first call, so up to twice as many may come around its end.
     """
 
-    def __init__(
-        self,
-        most: Mapping[str, int],
-        local: CallRateLimiter,
-        bus: Bus,
-        now: Callable[[], float] = time.monotonic,
-        patience: float = PATIENCE,
-    ) -> None:
-        self._most = {scope: limit for scope, limit in most.items() if limit}
-        self._local = local
+    def __init__(self, bus: Bus, now: Callable[[], float] = time.monotonic, patience: float = PATIENCE) -> None:
         self._bus = bus
         self._now = now
         self._patience = patience
         self._allowances: dict[tuple[str, str], _CallAllowance] = {}  # by principal and scope
         self._swept = now()
 
-    async def admit(self, principal: str, scope: str = ANY) -> str | None:
-        """Count a call, or return why it is refused, without counting it."""
+    async def count(self, limits: Sequence[CallLimit]) -> ReachedLimit | None:
+        """Count a call as CallCounts does. Raises BusUnreachableError."""
         taken: list[tuple[_CallAllowance, float]] = []
         try:
-            for each in dict.fromkeys((scope, ANY)):  # the narrower first: what it refuses takes nothing from the other
-                if each not in self._most:
-                    continue
-                allowance = self._find(principal, each)
-                if not self._take(allowance):
-                    if not self._bus.health().is_reachable:  # no call waits for a reconnect
-                        self._put_back(taken)
-                        return self._local.count(principal, scope)
-                    refusal = await self._wait(allowance, principal, each)
-                    if refusal is not None:
-                        self._put_back(taken)
-                        return refusal
+            for limit in limits:  # the narrower first: what it refuses takes nothing from the other
+                allowance = self._find(limit)
+                if not self._take(allowance) and (reached := await self._wait(allowance, limit)) is not None:
+                    self._put_back(taken)
+                    return reached
                 taken.append((allowance, allowance.until))
-        except (BusUnreachableError, TimeoutError) as error:
-            log.warning("calls are counted by this process alone: %s", str(error) or "Redis is slow")
+        except TimeoutError:
             self._put_back(taken)
-            return self._local.count(principal, scope)
-        except asyncio.CancelledError:
+            raise BusUnreachableError("Redis is slow") from None
+        except (BusUnreachableError, asyncio.CancelledError):
             self._put_back(taken)
             raise
         return None
@@ -88,8 +68,8 @@ class SharedRateLimiter:
         """Return the number of allowances in memory."""
         return len(self._allowances)
 
-    def _find(self, principal: str, scope: str) -> _CallAllowance:
-        key = (principal, scope)
+    def _find(self, limit: CallLimit) -> _CallAllowance:
+        key = limit.principal, limit.scope
         allowance = self._allowances.get(key)
         if allowance is None:
             self._sweep()
@@ -103,31 +83,33 @@ class SharedRateLimiter:
         allowance.count -= 1
         return True
 
-    async def _wait(self, allowance: _CallAllowance, principal: str, scope: str) -> str | None:
+    async def _wait(self, allowance: _CallAllowance, limit: CallLimit) -> ReachedLimit | None:
         """Use a call once more are reserved, or return why none is. Raises BusUnreachableError, TimeoutError."""
+        if not self._bus.health().is_reachable:  # no call waits for a reconnect
+            raise BusUnreachableError("Redis is away")
         allowance.waiting += 1
         try:
             async with asyncio.timeout(self._patience):
                 while True:
                     if allowance.request is None:
-                        allowance.request = asyncio.create_task(self._reserve(allowance, principal, scope))
+                        allowance.request = asyncio.create_task(self._reserve(allowance, limit))
                         allowance.request.add_done_callback(_look_at)
-                    refusal = await asyncio.shield(allowance.request)
-                    if refusal is not None or self._take(allowance):
-                        return refusal
+                    reached = await asyncio.shield(allowance.request)
+                    if reached is not None or self._take(allowance):
+                        return reached
         finally:
             allowance.waiting -= 1
 
-    async def _reserve(self, allowance: _CallAllowance, principal: str, scope: str) -> str | None:
+    async def _reserve(self, allowance: _CallAllowance, limit: CallLimit) -> ReachedLimit | None:
         """Reserve the calls that wait, and some more. Return why none is, or None. Raises BusUnreachableError."""
+        began, count = self._now(), max(1, min(limit.most // SHARE, MAX_RESERVED), allowance.waiting)
+        key = KeyLimit(f"calls {limit.principal} {limit.scope}", limit.most, SPAN)
         try:
-            most, began = self._most[scope], self._now()
-            count = max(1, min(most // SHARE, MAX_RESERVED), allowance.waiting)
-            [found] = await self._bus.keys.reserve([KeyLimit(f"calls {principal} {scope}", most, SPAN)], [count])
+            [found] = await self._bus.keys.reserve([key], [count])
         finally:
             allowance.request = None
         if not found.granted:
-            return format_refusal(scope, self._most, math.ceil(found.seconds))
+            return ReachedLimit(limit, math.ceil(found.seconds))
         left = allowance.count if allowance.until > began else 0
         allowance.count, allowance.until = left + found.granted, began + found.seconds
         return None
@@ -149,7 +131,7 @@ class SharedRateLimiter:
             }
 
 
-def _look_at(request: "asyncio.Task[str | None]") -> None:
+def _look_at(request: "asyncio.Task[ReachedLimit | None]") -> None:
     """A request that fails after all its calls have gone is no fault to log."""
     if not request.cancelled():
         request.exception()
