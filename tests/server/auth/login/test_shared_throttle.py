@@ -14,7 +14,7 @@ from toolgate.server.auth.login.accounts import PairingCode
 from toolgate.server.auth.login.throttle import Backoff, GuessLimiter, Throttle, ThrottledError
 from toolgate.server.base.bus.bus import Bus, BusUnreachableError
 from toolgate.server.base.bus.memory_keys import MemoryKeys
-from toolgate.server.features.replicas.services.counters import FallbackCounters
+from toolgate.server.features.replicas.services.fallback import FallbackCounters
 
 Run = Callable[..., None]
 NAME, ADDRESS, ALL = Backoff(free=3, longest=8), Backoff(free=6, longest=8), Backoff(free=50, longest=2)
