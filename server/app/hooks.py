@@ -11,7 +11,7 @@ import msgspec
 from toolgate.server.base.hooks import AsyncHook, Hook
 
 if TYPE_CHECKING:
-    from toolgate.server.calls.pending_questions import QuestionView
+    from toolgate.server.calls.question import QuestionView
     from toolgate.server.policy.rules import Rule
     from toolgate.server.protocol.task import StoredTask
     from toolgate.server.state.rows.callback_timer import Firing

@@ -20,7 +20,7 @@ from toolgate.server.app.state_host import StateHost
 from toolgate.server.base.principal import LOCAL_NAME
 from toolgate.server.base.watch import FileChanges
 from toolgate.server.calls.notifier import LocalNotifier, Notifier
-from toolgate.server.calls.pending_questions import PendingQuestions
+from toolgate.server.calls.pending_questions import MemoryQuestionStore, PendingQuestions, QuestionStore
 from toolgate.server.calls.sharing import NoticeSharing, TaskSharing
 from toolgate.server.calls.tasks import CallTasks, key_of
 from toolgate.server.config.load import Config
@@ -137,6 +137,7 @@ class AppHost(StateHost):
         self.clock = Slot("clock", self._create_clock)
         self.call_tasks = Slot("call_tasks", self._create_call_tasks)
         self.remote_tasks: Slot[TaskSharing | None] = Slot("remote_tasks", lambda: None)
+        self.question_store: Slot[QuestionStore] = Slot("question_store", MemoryQuestionStore)
         self.questions = Slot("questions", self._create_questions)
         self.shared_notices: Slot[NoticeSharing | None] = Slot("shared_notices", lambda: None)
         self.notifications = Slot("notifications", Notifications)
@@ -280,7 +281,7 @@ class AppHost(StateHost):
         )
 
     def _create_questions(self) -> PendingQuestions:
-        return PendingQuestions(on_answer=self.on.answer)
+        return PendingQuestions(on_answer=self.on.answer, store=self.question_store())
 
     def _create_notifier(self) -> Notifier:
         return LocalNotifier(self.notifications(), self.server().updates)

@@ -22,7 +22,8 @@ from toolgate.server.calls.client_questions import (
     check_shape,
     is_link,
 )
-from toolgate.server.calls.pending_questions import PendingQuestion, PendingQuestions
+from toolgate.server.calls.pending_questions import PendingQuestions
+from toolgate.server.calls.question import PendingQuestion
 from toolgate.server.protocol.errors import InvalidParams
 from toolgate.server.protocol.message_ids import is_id
 from toolgate.server.protocol.messages import Notification, replace_surrogates
@@ -282,8 +283,7 @@ class CallClient:
                     self._questions.hand_back(asked)
         if self._ending == "waiting":
             for asked in (*self._left_questions, *self._used_questions):
-                asked.once_results = self._once_results
-                self._questions.note_left(asked)
+                self._questions.leave(asked, self._once_results)
         self._used_questions = self._left_questions = ()
 
     def _binding(self) -> list[Any]:

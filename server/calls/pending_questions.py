@@ -2,22 +2,27 @@
 
 A question belongs to one call of one principal through one client: to its method, name, exact arguments and wording.
 The call waits as long as it may. Then the question waits alone, and the same call, repeated, gets the answer. An answer
-is used once; a call that ends with another question returns it. All of it is in memory and ends with the server.
-`shared_questions.py` shares it between replicas.
+is used once; a call that ends with another question returns it. A question is in the memory of the server that asked.
 """
 
 import asyncio
-import hashlib
 import math
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterator, Mapping, Sequence
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable, Collection, Generator, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any, Protocol
 
-import msgspec
 from msgspec.structs import replace
 
+from toolgate.server.calls.question import (
+    PageAnswer,
+    PendingQuestion,
+    QuestionView,
+    QuestionWatcher,
+    digest_call,
+    to_stable_json,
+)
 from toolgate.server.protocol.session import ApprovalRequest, create_key
 from toolgate.tools.api.errors import StillWaitingError, UnansweredError
 
@@ -32,126 +37,136 @@ ACTIONS = ("accept", "decline", "cancel")
 GONE = "This question is closed: it was answered, it expired, or its call ended."
 
 
-class QuestionView(msgspec.Struct, frozen=True):
-    """A question as the page shows it.
+class QuestionStore(Protocol):
+    """What the servers of one state know of each other's questions, pages and decisions. No method raises: what can't
+    be reached is not there."""
 
-    - `tool`: name of the tool or prompt, or the URI of a resource.
-    - `schema`: a flat one, as in elicitation/create.
-    - `approval`: what is to be approved, if it asks whether the tool may run at all.
-    - `asked`, `expires`: seconds since 1970.
-    """
+    def serve(self, questions: "PendingQuestions") -> None:
+        """Let the other servers see these questions, answer them and take them. Called once, first."""
+        ...
 
-    id: str
-    tool: str
-    client: str  # as in `Session.client`
-    asked: float
-    expires: float
-    message: str
-    schema: Mapping[str, Any]
-    approval: ApprovalRequest | None
+    def create_id(self) -> str:
+        """Return a new id, which leads to this server."""
+        ...
 
-
-class PendingQuestion(msgspec.Struct, eq=False):
-    """A question and its answer, bound to `call` and to the wording in `question`. `is_held`: a running call waits for
-    it. `once_results`: results that earlier tries of the call stored by `once`."""
-
-    principal: str
-    call: bytes
-    question: bytes
-    view: QuestionView
-    answer: "asyncio.Future[dict[str, Any] | None]"  # None: it was dropped
-    size: int  # bytes of what the page shows
-    right: "GrantKey | None" = None  # what the access of its call depends on
-    is_held: bool = True
-    once_results: Mapping[str, Any] = msgspec.field(default_factory=dict[str, Any])
-    timer: asyncio.TimerHandle | None = None
-
-
-class QuestionWatcher(msgspec.Struct, eq=False):
-    """An open page with a principal's questions, while the context lasts: `async for` yields after each change."""
-
-    principal: str
-    _all: dict[str, "list[QuestionWatcher]"]
-    _change: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
-    signs: Callable[[], Coroutine[Any, Any, None]] | None = None  # shown to other replicas while it lasts
-    _showing: "asyncio.Task[None] | None" = None
-
-    def __enter__(self) -> "QuestionWatcher":
-        self._all.setdefault(self.principal, []).append(self)
-        if self.signs is not None:
-            self._showing = asyncio.get_running_loop().create_task(self.signs())
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        mine = self._all[self.principal]
-        mine.remove(self)
-        if not mine:
-            del self._all[self.principal]
-        if self._showing is not None:
-            self._showing.cancel()
-
-    def __aiter__(self) -> AsyncIterator[None]:
-        return self
-
-    async def __anext__(self) -> None:
-        await self._change.wait()
-        self._change.clear()
-
-    def notify(self) -> None:
-        self._change.set()
-
-
-class PendingQuestions:
-    """The questions of one server. `url` is the page that shows them, or None if there is none.
-    `on_answer(principal, question, action)` is called when a person has answered."""
-
-    def __init__(
-        self,
-        url: str | None = None,
-        now: Callable[[], float] = time.time,
-        on_answer: Callable[[str, QuestionView, str], Awaitable[None]] | None = None,
-    ) -> None:
-        self.url = url
-        self._now = now
-        self._questions: dict[str, dict[str, PendingQuestion]] = {}  # principal → id → question, oldest first
-        self._watchers: dict[str, list[QuestionWatcher]] = {}
-        self._on_answer = on_answer
-        self._decided: OrderedDict[tuple[str, str], str] = OrderedDict()  # (principal, id) → what was decided
-
-    # -- for the page, at any replica
+    def note_change(self, principal: str) -> None:
+        """Note that the principal's questions here are others, or have other answers."""
+        ...
 
     async def list_waiting(self, principal: str) -> list[QuestionView]:
-        """Return the principal's unanswered questions of all replicas, oldest first."""
-        return self.waiting(principal)
+        """Return the principal's unanswered questions of other servers."""
+        ...
 
-    async def answer_any(
-        self, principal: str, id: str, action: str, content: Mapping[str, Any] | None = None
-    ) -> str | None:
-        """Answer a question of any replica, as `answer`."""
-        return await self._report(principal, id, action, partial(self.answer, principal, id, action, content))
+    async def send_answer(self, answer: PageAnswer) -> str | None:
+        """Have the server that asked take the answer. Return None, or what is wrong in words for the person."""
+        ...
 
-    async def settle_any(self, principal: str, id: str) -> str | None:
-        """Settle a question of any replica, as `settle`."""
-        return await self._report(principal, id, "accept", partial(self.settle, principal, id))
+    async def fetch(self, principal: str, call: bytes) -> None:
+        """Add the questions of the call with this digest here, and remove them where its earlier tries asked them."""
+        ...
 
     async def is_open(self, principal: str) -> bool:
-        """Return whether the person has the page open, at any replica."""
-        return self.is_watched(principal)
+        """Return whether the person has the page open at another server."""
+        ...
+
+    def show_page(self, principal: str) -> AbstractContextManager[None]:
+        """Return a context in which the person has the page open here."""
+        ...
 
     async def begin_decision(self, principal: str, id: str) -> bool:
-        """Return whether the question may be decided now: no tab at another replica does. End it soon."""
-        return True
+        """Return whether the question may be decided now: no tab at another server does. End it soon."""
+        ...
 
     async def end_decision(self, principal: str, id: str, text: str | None) -> None:
         """End a decision, and keep what was decided for late clicks."""
+        ...
+
+    async def find_decision(self, principal: str, id: str) -> str | None:
+        """Return what was decided, or None."""
+        ...
+
+
+class MemoryQuestionStore:
+    """The decisions of a server without others."""
+
+    def __init__(self) -> None:
+        self._decided: OrderedDict[tuple[str, str], str] = OrderedDict()  # (principal, id) → what was decided
+
+    def serve(self, questions: "PendingQuestions") -> None:
+        self._questions = questions
+
+    def create_id(self) -> str:
+        return create_key(18)
+
+    def note_change(self, principal: str) -> None: ...
+
+    async def list_waiting(self, principal: str) -> list[QuestionView]:
+        return []
+
+    async def send_answer(self, answer: PageAnswer) -> str | None:
+        return await self._questions.take_answer(answer)
+
+    async def fetch(self, principal: str, call: bytes) -> None: ...
+
+    async def is_open(self, principal: str) -> bool:
+        return False
+
+    def show_page(self, principal: str) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    async def begin_decision(self, principal: str, id: str) -> bool:
+        return True
+
+    async def end_decision(self, principal: str, id: str, text: str | None) -> None:
         if text is not None:
             self._decided[principal, id] = text
             while len(self._decided) > MAX_DECIDED:
                 self._decided.popitem(last=False)
 
     async def find_decision(self, principal: str, id: str) -> str | None:
-        """Return what was decided, or None."""
         return self._decided.get((principal, id))
+
+
+class PendingQuestions:
+    """The questions of one server. `url` is the page that shows them, or None if there is none. `store` leads to those
+    of other servers, and has the pages' decisions. `on_answer(principal, question, action)` is called when a person has
+    answered."""
+
+    def __init__(
+        self,
+        url: str | None = None,
+        now: Callable[[], float] = time.time,
+        on_answer: Callable[[str, QuestionView, str], Awaitable[None]] | None = None,
+        store: QuestionStore | None = None,
+    ) -> None:
+        self.url = url
+        self.store = MemoryQuestionStore() if store is None else store
+        self._now = now
+        self._questions: dict[str, dict[str, PendingQuestion]] = {}  # principal → id → question, oldest first
+        self._watchers: dict[str, list[QuestionWatcher]] = {}
+        self._on_answer = on_answer
+        self.store.serve(self)
+
+    # -- for the page, at any server
+
+    async def list_waiting(self, principal: str) -> list[QuestionView]:
+        """Return the principal's unanswered questions of all servers, oldest first."""
+        views = await self.store.list_waiting(principal)
+        return sorted([*self.waiting(principal), *views], key=lambda view: view.asked)
+
+    async def answer_any(
+        self, principal: str, id: str, action: str, content: Mapping[str, Any] | None = None
+    ) -> str | None:
+        """Answer a question of any server, as `answer`."""
+        return await self.store.send_answer(PageAnswer(principal, id, action, dict(content or {})))
+
+    async def settle_any(self, principal: str, id: str) -> str | None:
+        """Settle a question of any server, as `settle`."""
+        return await self.store.send_answer(PageAnswer(principal, id, "accept", {}, settles=True))
+
+    async def is_open(self, principal: str) -> bool:
+        """Return whether the person has the page open, at any server."""
+        return self.is_watched(principal) or await self.store.is_open(principal)
 
     # -- for the page
 
@@ -174,7 +189,7 @@ class PendingQuestions:
         if wrong is None:
             asked.answer.set_result({"action": action, "content": values} if action == "accept" else {"action": action})
             self._restart_timer(asked)
-            self._notify_watchers(principal)
+            self._note_change(principal)
         return wrong
 
     def settle(self, principal: str, id: str) -> str | None:
@@ -186,29 +201,56 @@ class PendingQuestions:
             self._remove(asked)
         return problem
 
-    async def _report(self, principal: str, id: str, action: str, decide: Callable[[], str | None]) -> str | None:
-        """Decide a question here, and report the answer before the page hears of it."""
+    async def take_answer(self, answer: PageAnswer) -> str | None:
+        """Answer or settle a question here, and report the answer before the page hears of it."""
+        principal, id = answer.principal, answer.id
         asked = self._questions.get(principal, {}).get(id)
-        problem = decide()
+        if answer.settles:
+            problem = self.settle(principal, id)
+        else:
+            problem = self.answer(principal, id, answer.action, answer.content)
         if problem is None and asked is not None and self._on_answer is not None:
-            await self._on_answer(principal, asked.view, action)
+            await self._on_answer(principal, asked.view, answer.action)
         return problem
 
-    def follow(self, principal: str) -> QuestionWatcher:
-        """Return a context for a page that shows the questions; meanwhile `is_watched` is true."""
-        return QuestionWatcher(principal, self._watchers)
+    @contextmanager
+    def follow(self, principal: str) -> Generator[QuestionWatcher]:
+        """Yield the changes for a page that shows the questions; meanwhile `is_watched` is true."""
+        watcher = QuestionWatcher(principal)
+        with self.store.show_page(principal):
+            watchers = self._watchers.setdefault(principal, [])
+            watchers.append(watcher)
+            try:
+                yield watcher
+            finally:
+                watchers.remove(watcher)
+                if not watchers:
+                    del self._watchers[principal]
 
     def is_watched(self, principal: str) -> bool:
-        """Return whether the person has the page open."""
+        """Return whether the person has the page open here."""
         return principal in self._watchers
+
+    def notify_watchers(self, principal: str | None = None) -> None:
+        """Have the pages with this principal's questions here look again, or all pages."""
+        for name in list(self._watchers) if principal is None else [principal]:
+            for watcher in self._watchers.get(name, ()):
+                watcher.notify()
 
     # -- for calls
 
     async def fetch(self, principal: str, call: Any) -> None:
-        """Bring the questions of this call (any JSON values) here, from the replicas of its earlier tries."""
+        """Bring the questions of this call (any JSON values) here, from the servers of its earlier tries."""
+        await self.store.fetch(principal, digest_call(call))
 
-    def note_left(self, asked: PendingQuestion) -> None:
-        """Note that a call has left the question waiting, with its `once` results."""
+    def leave(self, asked: PendingQuestion, once_results: Mapping[str, Any]) -> None:
+        """Leave a question waiting alone, with the `once` results of its call."""
+        asked.once_results = once_results
+        self.store.note_change(asked.principal)
+
+    def list_all(self, principal: str) -> list[PendingQuestion]:
+        """Return the principal's questions here, oldest first."""
+        return list(self._questions.get(principal, {}).values())
 
     def find_or_add(
         self,
@@ -234,7 +276,7 @@ class PendingQuestions:
                 self._restart_timer(found)
             return found
         shown = QuestionView(
-            self._create_id(),
+            self.store.create_id(),
             tool,
             client,
             asked=self._now(),
@@ -245,8 +287,17 @@ class PendingQuestions:
         )
         size = len(to_stable_json([message, schema, approved]))
         asked = PendingQuestion(principal, by, binding, shown, asyncio.get_running_loop().create_future(), size, right)
-        self._add(asked)
+        self.add(asked)
         return asked
+
+    def add(self, asked: PendingQuestion) -> None:
+        """Keep a question here, and drop the oldest for which there is no room."""
+        own = self._questions.setdefault(asked.principal, {})
+        own[asked.view.id] = asked
+        self._restart_timer(asked)
+        while len(own) > MAX_QUESTIONS or sum(each.size for each in own.values()) > MAX_QUESTION_BYTES:
+            self.drop(next(iter(own.values())))
+        self._note_change(asked.principal)
 
     async def wait(self, asked: Sequence[PendingQuestion], seconds: float) -> list[dict[str, Any]]:
         """Return the answers, and remove them here. Raises StillWaitingError after `seconds`, which leaves the
@@ -282,7 +333,7 @@ class PendingQuestions:
         """Return the answer, so that the same call can use it again."""
         if self.url is not None:
             asked.is_held = False
-            self._add(asked)
+            self.add(asked)
 
     def drop(self, asked: PendingQuestion) -> None:
         """Drop the question without an answer."""
@@ -292,7 +343,7 @@ class PendingQuestions:
 
     def drop_all(self, principal: str) -> None:
         """Drop all questions of a principal that is gone."""
-        for asked in list(self._questions.get(principal, {}).values()):
+        for asked in self.list_all(principal):
             self.drop(asked)
 
     def rights(self) -> Iterator["GrantKey"]:
@@ -306,10 +357,11 @@ class PendingQuestions:
                 self.drop(asked)
 
     def close(self) -> None:
-        """Drop all questions, and take no more."""
+        """Take no more questions, and drop those without an answer. Answers are left to the other servers."""
         self.url = None
-        for principal in list(self._questions):
-            self.drop_all(principal)
+        for own in list(self._questions.values()):
+            for asked in [each for each in own.values() if each.is_held or not each.answer.done()]:
+                self.drop(asked)
 
     def _refusal(self, waiting: QuestionView, *, is_gone: bool) -> UnansweredError:
         required: dict[str, Any] = {"elicitation": {}}
@@ -320,17 +372,6 @@ class PendingQuestions:
             "that, and make the very same call again when they have",
             required,
         )
-
-    def _create_id(self) -> str:
-        return create_key(18)
-
-    def _add(self, asked: PendingQuestion) -> None:
-        own = self._questions.setdefault(asked.principal, {})
-        own[asked.view.id] = asked
-        self._restart_timer(asked)
-        while len(own) > MAX_QUESTIONS or sum(each.size for each in own.values()) > MAX_QUESTION_BYTES:
-            self.drop(next(iter(own.values())))
-        self._notify_watchers(asked.principal)
 
     def _restart_timer(self, asked: PendingQuestion) -> None:
         """Restart the question's lifetime."""
@@ -344,25 +385,10 @@ class PendingQuestions:
             asked.timer.cancel()
         own = self._questions.get(asked.principal, {})
         if own.pop(asked.view.id, None) is not None:
-            self._notify_watchers(asked.principal)
+            self._note_change(asked.principal)
         if not own:
             self._questions.pop(asked.principal, None)
 
-    def _notify_watchers(self, principal: str) -> None:
-        for following in self._watchers.get(principal, ()):
-            following.notify()
-
-
-def digest_call(value: Any) -> bytes:
-    """Return the same digest for equal values."""
-    return hashlib.sha256(to_stable_json(value)).digest()
-
-
-def to_stable_json(value: Any) -> bytes:
-    """Return the same JSON for equal values."""
-    try:
-        return msgspec.json.encode(value, order="deterministic")
-    except UnicodeEncodeError:  # half of a surrogate pair, escaped so that different ones differ
-        import json  # start-up: rare
-
-        return json.dumps(value, sort_keys=True).encode()
+    def _note_change(self, principal: str) -> None:
+        self.notify_watchers(principal)
+        self.store.note_change(principal)

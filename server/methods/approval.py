@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from toolgate.server.base.text import escape_invisible
 from toolgate.server.calls.client import InputRequired
 from toolgate.server.calls.client_questions import ELICIT, SHAPES, UNREACHABLE, can_show_forms
-from toolgate.server.calls.pending_questions import to_stable_json
+from toolgate.server.calls.question import to_stable_json
 from toolgate.server.methods.server import Server
 from toolgate.server.policy.rules import Rule
 from toolgate.server.protocol.session import ApprovalRequest, Call

@@ -8,7 +8,8 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from toolgate.server.calls.pending_questions import GONE, PendingQuestions, QuestionView
+from toolgate.server.calls.pending_questions import GONE, PendingQuestions
+from toolgate.server.calls.question import QuestionView
 from toolgate.server.overview.dashboard import Dashboard
 from toolgate.server.overview.page_part import ActionResult
 from toolgate.transports.web import elicitation_form
@@ -69,20 +70,20 @@ class Decisions:
         decision = _Decision()
         async with self._locks.setdefault(principal, asyncio.Lock()):
             for _ in range(TRIES):
-                if await self._questions.begin_decision(principal, id):
+                if await self._questions.store.begin_decision(principal, id):
                     break
                 await asyncio.sleep(PAUSE)
             try:
                 yield decision
             finally:
-                await self._questions.end_decision(principal, id, decision.text)
+                await self._questions.store.end_decision(principal, id, decision.text)
 
     async def _find(self, principal: str, id: str) -> QuestionView | None:
         return next((each for each in await self._questions.list_waiting(principal) if each.id == id), None)
 
     async def _explain_end(self, principal: str, id: str) -> ActionResult:
         """Return why a question can't be decided any more."""
-        made = await self._questions.find_decision(principal, id)
+        made = await self._questions.store.find_decision(principal, id)
         return ActionResult(GONE, 404) if made is None else ActionResult(f"This was decided before: {made}", 409)
 
 

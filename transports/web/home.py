@@ -14,7 +14,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from toolgate.server import VERSION
-from toolgate.server.calls.pending_questions import PendingQuestions, QuestionView
+from toolgate.server.calls.pending_questions import PendingQuestions
+from toolgate.server.calls.question import QuestionView
 from toolgate.server.overview.dashboard import Dashboard, RunsUnreachableError
 from toolgate.server.overview.health import ServerHealth
 from toolgate.server.overview.page_part import ALREADY_ENDED, ActionResult, PartAction

@@ -18,7 +18,7 @@ from toolgate.tools.workspace.output.run_record import TaskEnd
 
 if TYPE_CHECKING:
     from toolgate.server.base.principal import GrantKey
-    from toolgate.server.calls.pending_questions import QuestionView
+    from toolgate.server.calls.question import QuestionView
     from toolgate.server.overview.page_part import PagePart
     from toolgate.server.policy.rules import Rule
     from toolgate.server.protocol.task import StoredTask

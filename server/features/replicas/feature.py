@@ -19,7 +19,7 @@ from toolgate.server.features.replicas.services.engine_health import share_engin
 from toolgate.server.features.replicas.services.fallback import FallbackCallCounts, FallbackCounters
 from toolgate.server.features.replicas.services.notices import SharedNotices
 from toolgate.server.features.replicas.services.notifications import SharedNotifications
-from toolgate.server.features.replicas.services.questions import SharedQuestions
+from toolgate.server.features.replicas.services.questions import RedisQuestionStore
 from toolgate.server.features.replicas.services.recent_calls import SharedCalls
 from toolgate.server.features.replicas.services.remote_tasks import RemoteTasks
 from toolgate.server.features.replicas.sessions.opener import SharedSessionOpener
@@ -45,7 +45,7 @@ class ReplicasFeature:
         host.processes.take(lambda _: self._get_processes(host))
         host.notifier.take(lambda _: self._share_notifications(host))
         host.shared_notices.take(lambda _: SharedNotices(self._get_bus(host)))
-        host.questions.take(lambda _: self._create_questions(host))
+        host.question_store.take(lambda _: self._create_question_store(host))
         host.remote_tasks.take(lambda _: self._create_remote_tasks(host))
         host.call_counts.take(lambda local: FallbackCallCounts(RedisCallCounts(self._get_bus(host)), local()))
         host.shown_calls.take(lambda _: self._share_calls(host))
@@ -86,9 +86,8 @@ class ReplicasFeature:
     def _share_notifications(self, host: AppHost) -> Notifier:
         return SharedNotifications(self._get_bus(host), host.notifications(), host.server().updates)
 
-    def _create_questions(self, host: AppHost) -> SharedQuestions:
-        recent_names = self._get_processes(host).recent_names
-        return SharedQuestions(self._get_bus(host), recent_names, host.on.answer)
+    def _create_question_store(self, host: AppHost) -> RedisQuestionStore:
+        return RedisQuestionStore(self._get_bus(host), self._get_processes(host).recent_names)
 
     def _create_remote_tasks(self, host: AppHost) -> RemoteTasks:
         return RemoteTasks(self._get_bus(host), host.call_tasks(), host.notifications())

@@ -21,6 +21,7 @@ from toolgate.server.calls.pending_questions import (
     QuestionView,
     QuestionWatcher,
 )
+from toolgate.server.calls.question import PendingQuestion
 from toolgate.server.config import load
 from toolgate.server.policy.rules import Rules, parse_rules
 from toolgate.tools.api.errors import StillWaitingError, UnansweredError
@@ -289,7 +290,7 @@ def test_one_question_too_many_costs_its_principal_the_oldest() -> None:
     async def body() -> None:
         held = PendingQuestions(URL)
 
-        def put(principal: str, number: Any) -> pending_questions.PendingQuestion:
+        def put(principal: str, number: Any) -> PendingQuestion:
             return held.find_or_add(principal, ["call"], number, tool="t", client="c", message=str(number), schema={})
 
         oldest, others = put("ada", 0), put("bob", 0)
@@ -315,7 +316,7 @@ def test_questions_of_a_principal_are_bounded_in_bytes_too() -> None:
     async def body() -> None:
         held = PendingQuestions(URL)
 
-        def put(message: str, **more: Any) -> pending_questions.PendingQuestion:
+        def put(message: str, **more: Any) -> PendingQuestion:
             return held.find_or_add("ada", ["call"], message[:9], tool="t", client="c", message=message, schema=more)
 
         oldest = put("0" * (MAX_QUESTION_BYTES // 2))

@@ -3,7 +3,7 @@
 import pytest
 
 from toolgate.server.calls import forms
-from toolgate.server.calls.pending_questions import QuestionView
+from toolgate.server.calls.question import QuestionView
 from toolgate.transports.web import elicitation_form
 from toolgate.transports.web.home import _form_fields
 from toolgate.transports.web.templates import PageTemplates

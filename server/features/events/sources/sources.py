@@ -5,7 +5,7 @@ Those that take a connection run in the transaction that makes it happen, so the
 
 from typing import TYPE_CHECKING
 
-from toolgate.server.calls.pending_questions import QuestionView
+from toolgate.server.calls.question import QuestionView
 from toolgate.server.calls.tasks import tool_of
 from toolgate.server.features.events.log.log import EventLog
 from toolgate.server.features.events.sources import types as types

@@ -10,23 +10,15 @@ import contextlib
 import logging
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
-from functools import partial
+from collections.abc import Callable, Collection, Coroutine, Generator
 from typing import Any
 
 import msgspec
 
 from toolgate.server.base.bus.bus import Bus, BusUnreachableError, NoReplyError, UndeliveredError
 from toolgate.server.base.bus.replica_ids import format_id, parse_id
-from toolgate.server.calls.pending_questions import (
-    GONE,
-    LIFETIME,
-    PendingQuestion,
-    PendingQuestions,
-    QuestionView,
-    QuestionWatcher,
-    digest_call,
-)
+from toolgate.server.calls.pending_questions import GONE, LIFETIME, PendingQuestions
+from toolgate.server.calls.question import PageAnswer, PendingQuestion, QuestionView
 
 ANSWER, TAKE = "question answer", "question take"  # kinds of mail
 CHANGES = "questions"  # topic
@@ -54,62 +46,42 @@ class SharedQuestion(msgspec.Struct, frozen=True):
     once_results: dict[str, Any]
 
 
-class AnswerMail(msgspec.Struct, frozen=True, array_like=True):
-    """What a person decided. `settles`: the approval is remembered elsewhere."""
+class RedisQuestionStore:
+    """The questions of all replicas. `recent_names()` returns the replicas that live, or did within the lifetime of a
+    question."""
 
-    principal: str
-    id: str
-    action: str
-    content: dict[str, Any]
-    settles: bool = False
-
-
-class SharedQuestions(PendingQuestions):
-    """The questions of this replica, and those of the others. `recent_names()` returns the replicas that live, or did
-    within the lifetime of a question."""
-
-    def __init__(
-        self,
-        bus: Bus,
-        recent_names: Callable[[], Collection[str]],
-        on_answer: Callable[[str, QuestionView, str], Awaitable[None]] | None = None,
-    ) -> None:
-        super().__init__(on_answer=on_answer)
+    def __init__(self, bus: Bus, recent_names: Callable[[], Collection[str]]) -> None:
         self._bus = bus
         self._recent_names = recent_names
         self._work: set[asyncio.Task[None]] = set()
         self._unwritten: set[str] = set()  # principals
-        bus.mail.receive(ANSWER, self._handle_answer)
-        bus.mail.receive(TAKE, self._handle_take)
-        bus.topics.subscribe(CHANGES, self._receive, self._look_again)
+
+    def serve(self, questions: PendingQuestions) -> None:
+        self._questions = questions
+        self._bus.mail.receive(ANSWER, self._handle_answer)
+        self._bus.mail.receive(TAKE, self._handle_take)
+        self._bus.topics.subscribe(CHANGES, self._receive, questions.notify_watchers)
+
+    def create_id(self) -> str:
+        return format_id(self._bus.replica.name, secrets.token_urlsafe(18))
 
     # -- for the page
 
     async def list_waiting(self, principal: str) -> list[QuestionView]:
-        shared = await self._read(principal, self._bus.replica.list_names)
-        views = [each.view for each in shared if each.answer is None]
-        return sorted([*self.waiting(principal), *views], key=lambda view: view.asked)
-
-    async def answer_any(
-        self, principal: str, id: str, action: str, content: Mapping[str, Any] | None = None
-    ) -> str | None:
-        return await self._send_answer(AnswerMail(principal, id, action, dict(content or {})))
-
-    async def settle_any(self, principal: str, id: str) -> str | None:
-        return await self._send_answer(AnswerMail(principal, id, "accept", {}, settles=True))
+        return [each.view for each in await self._read(principal, self._bus.replica.list_names) if each.answer is None]
 
     async def is_open(self, principal: str) -> bool:
-        if self.is_watched(principal):
-            return True
         with contextlib.suppress(BusUnreachableError):
             return await self._bus.keys.get(f"page {principal}") is not None
         return False
 
-    def follow(self, principal: str) -> QuestionWatcher:
-        """Return a context for a page, as `PendingQuestions.follow`; calls at all replicas wait for its answers."""
-        watcher = super().follow(principal)
-        watcher.signs = lambda: self._show_signs(watcher)
-        return watcher
+    @contextlib.contextmanager
+    def show_page(self, principal: str) -> Generator[None]:
+        signs = asyncio.get_running_loop().create_task(self._show_signs(principal))
+        try:
+            yield
+        finally:
+            signs.cancel()
 
     async def begin_decision(self, principal: str, id: str) -> bool:
         try:
@@ -131,28 +103,16 @@ class SharedQuestions(PendingQuestions):
 
     # -- for calls
 
-    async def fetch(self, principal: str, call: Any) -> None:
-        by = digest_call(call)
+    async def fetch(self, principal: str, call: bytes) -> None:
         for each in await self._read(principal, self._list_recent):
-            if each.call == by and not each.is_held and (taken := await self._take(principal, each)) is not None:
-                self._adopt(principal, taken)
+            if each.call == call and not each.is_held and (taken := await self._take(principal, each)) is not None:
+                self._questions.add(self._to_pending(principal, taken))
 
-    def note_left(self, asked: PendingQuestion) -> None:
-        self._write_soon(asked.principal)
-
-    def close(self) -> None:
-        """Take no more questions, and drop those without an answer. Answers are left to the other replicas."""
-        self.url = None
-        for own in list(self._questions.values()):
-            for asked in [each for each in own.values() if each.is_held or not each.answer.done()]:
-                self.drop(asked)
-
-    def _create_id(self) -> str:
-        return format_id(self._bus.replica.name, secrets.token_urlsafe(18))
-
-    def _notify_watchers(self, principal: str) -> None:
-        super()._notify_watchers(principal)
-        self._write_soon(principal)
+    def note_change(self, principal: str) -> None:
+        """Write the principal's questions, once for all changes of this turn, and tell the pages of other replicas."""
+        if principal not in self._unwritten:
+            self._unwritten.add(principal)
+            self._start(self._write(principal))
 
     async def _list_recent(self) -> Collection[str]:
         return {*self._recent_names(), *await self._bus.replica.list_names()}  # the newest may not have been seen yet
@@ -170,12 +130,12 @@ class SharedQuestions(PendingQuestions):
         decode = msgspec.msgpack.Decoder(list[SharedQuestion]).decode
         return [each for value in values if value is not None for each in decode(value)]
 
-    async def _send_answer(self, mail: AnswerMail) -> str | None:
-        found = parse_id(mail.id)
+    async def send_answer(self, answer: PageAnswer) -> str | None:
+        found = parse_id(answer.id)
         if found is None or found.replica == self._bus.replica.name:
-            return await self._answer_here(mail)
+            return await self._take_answer(answer)
         try:
-            reply = await self._bus.mail.send(found.replica, ANSWER, msgspec.msgpack.encode(mail))
+            reply = await self._bus.mail.send(found.replica, ANSWER, msgspec.msgpack.encode(answer))
         except UndeliveredError:
             return GONE
         except (NoReplyError, BusUnreachableError) as error:
@@ -183,17 +143,14 @@ class SharedQuestions(PendingQuestions):
             return UNKNOWN
         return reply.decode() or None
 
-    async def _answer_here(self, mail: AnswerMail) -> str | None:
-        decide = partial(self.answer, mail.principal, mail.id, mail.action, mail.content)
-        if mail.settles:
-            decide = partial(self.settle, mail.principal, mail.id)
-        problem = await self._report(mail.principal, mail.id, mail.action, decide)
-        if problem is None and not mail.settles:
-            await self._write(mail.principal)
+    async def _take_answer(self, answer: PageAnswer) -> str | None:
+        problem = await self._questions.take_answer(answer)
+        if problem is None and not answer.settles:
+            await self._write(answer.principal)
         return problem
 
     async def _handle_answer(self, data: bytes) -> bytes:
-        problem = await self._answer_here(msgspec.msgpack.decode(data, type=AnswerMail))
+        problem = await self._take_answer(msgspec.msgpack.decode(data, type=PageAnswer))
         return (problem or "").encode()
 
     async def _take(self, principal: str, shared: SharedQuestion) -> SharedQuestion | None:
@@ -227,35 +184,29 @@ class SharedQuestions(PendingQuestions):
 
     async def _handle_take(self, data: bytes) -> bytes:
         principal, id = msgspec.msgpack.decode(data, type=tuple[str, str])
-        asked = self._questions.get(principal, {}).get(id)
+        asked = next((each for each in self._questions.list_all(principal) if each.view.id == id), None)
         if asked is None or asked.is_held:
             return b""
         shared = _to_shared(asked)
-        self.drop(asked)
+        self._questions.drop(asked)
         return msgspec.msgpack.encode(shared)
 
-    def _adopt(self, principal: str, shared: SharedQuestion) -> None:
-        """Keep a question here, under an id of this replica."""
+    def _to_pending(self, principal: str, shared: SharedQuestion) -> PendingQuestion:
+        """Return a question that is here from now on, under an id of this replica."""
         answer: asyncio.Future[dict[str, Any] | None] = asyncio.get_running_loop().create_future()
         if shared.answer is not None:
             answer.set_result(shared.answer)
-        view = msgspec.structs.replace(shared.view, id=self._create_id())
+        view = msgspec.structs.replace(shared.view, id=self.create_id())
         asked = PendingQuestion(principal, shared.call, shared.question, view, answer, shared.size, shared.right)
         asked.is_held, asked.once_results = False, shared.once_results
-        self._add(asked)
+        return asked
 
     # -- the key of a principal's questions here
-
-    def _write_soon(self, principal: str) -> None:
-        """Write the principal's questions, once for all changes of this turn, and tell the pages of other replicas."""
-        if principal not in self._unwritten:
-            self._unwritten.add(principal)
-            self._start(self._write(principal))
 
     async def _write(self, principal: str) -> None:
         await asyncio.sleep(0)
         self._unwritten.discard(principal)
-        own = [_to_shared(each) for each in self._questions.get(principal, {}).values()]
+        own = [_to_shared(each) for each in self._questions.list_all(principal)]
         key = _key(principal, self._bus.replica.name)
         try:
             if own:
@@ -269,22 +220,18 @@ class SharedQuestions(PendingQuestions):
     def _receive(self, data: bytes) -> None:
         name, _, principal = data.decode().partition(" ")
         if name != self._bus.replica.name:
-            super()._notify_watchers(principal)
+            self._questions.notify_watchers(principal)
 
-    def _look_again(self) -> None:
-        for principal in list(self._watchers):
-            super()._notify_watchers(principal)
-
-    async def _show_signs(self, watcher: QuestionWatcher) -> None:
+    async def _show_signs(self, principal: str) -> None:
         """Show calls at other replicas that the page is open, until cancelled."""
-        key = f"page {watcher.principal}"
+        key = f"page {principal}"
         try:
             while True:
                 with contextlib.suppress(BusUnreachableError):
                     await self._bus.keys.set(key, b"1", OPEN)
                 await asyncio.sleep(SIGN)
         finally:
-            if not self.is_watched(watcher.principal):
+            if not self._questions.is_watched(principal):
                 self._start(self._close_page(key))
 
     async def _close_page(self, key: str) -> None:

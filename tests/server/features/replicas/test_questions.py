@@ -12,8 +12,9 @@ from tests.server.features.replicas.bus.conftest import eventually
 from tests.server.features.replicas.bus.conftest import shared_redis as shared_redis
 from tests.server.features.replicas.bus.pairs import run_replicas as run_replicas
 from toolgate.server.base.bus.bus import Bus
-from toolgate.server.calls.pending_questions import GONE, PendingQuestion
-from toolgate.server.features.replicas.services.questions import SharedQuestion, SharedQuestions
+from toolgate.server.calls.pending_questions import GONE, PendingQuestions
+from toolgate.server.calls.question import PendingQuestion
+from toolgate.server.features.replicas.services.questions import RedisQuestionStore, SharedQuestion
 from toolgate.tools.api.errors import StillWaitingError
 
 Run = Callable[..., None]
@@ -22,18 +23,17 @@ CALL = ["ada", "a client", "tools/call", "ask"]
 SCHEMA = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
 
 
-def pair(one: Bus, two: Bus) -> tuple[SharedQuestions, SharedQuestions]:
+def pair(one: Bus, two: Bus) -> tuple[PendingQuestions, PendingQuestions]:
     names = {one.replica.name, two.replica.name}
-    here, there = SharedQuestions(one, lambda: names), SharedQuestions(two, lambda: names)
-    here.url = there.url = URL
+    here, there = (PendingQuestions(URL, store=RedisQuestionStore(bus, lambda: names)) for bus in (one, two))
     return here, there
 
 
-def put(questions: SharedQuestions) -> PendingQuestion:
+def put(questions: PendingQuestions) -> PendingQuestion:
     return questions.find_or_add("ada", CALL, "name", tool="ask", client="a client", message="Who?", schema=SCHEMA)
 
 
-async def shown(questions: SharedQuestions) -> str:
+async def shown(questions: PendingQuestions) -> str:
     """Return the id of the one question, once a page shows it."""
 
     async def is_there() -> bool:
@@ -44,12 +44,11 @@ async def shown(questions: SharedQuestions) -> str:
     return view.id
 
 
-async def leave(questions: SharedQuestions, asked: PendingQuestion, **once: Any) -> None:
+async def leave(questions: PendingQuestions, asked: PendingQuestion, **once: Any) -> None:
     """End the call with the question left waiting, as a call without an open page does."""
     with contextlib.suppress(StillWaitingError):
         await questions.wait([asked], 0)
-    asked.once_results = once
-    questions.note_left(asked)
+    questions.leave(asked, once)
 
 
 def test_an_answer_at_another_replica_reaches_the_call_that_waits(run_replicas: Run) -> None:
@@ -139,7 +138,7 @@ def test_a_page_that_is_open_at_one_replica_is_open_for_all(run_replicas: Run) -
 
 def test_one_tab_decides_at_a_time_and_others_learn_what(run_replicas: Run) -> None:
     async def check(one: Bus, two: Bus) -> None:
-        here, there = pair(one, two)
+        here, there = (each.store for each in pair(one, two))
         assert await here.begin_decision("ada", "x") and not await there.begin_decision("ada", "x")
         await here.end_decision("ada", "x", "You allowed this call.")
         assert await there.find_decision("ada", "x") == "You allowed this call."
