@@ -1,5 +1,6 @@
 """Keep the registry of what is served: the built-in parts, those of skills, and those of plugins."""
 
+import asyncio
 import logging
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
@@ -78,7 +79,7 @@ class ServedParts:
         if self._config.plugins:
             roots, reload = self.plugins.roots, self.plugins.reload
             jobs.start(partial(watch.watch_folders, "plugin", roots, reload, PLUGINS_DEBOUNCE), PLUGINS_AFTER)
-        jobs.start(partial(watch.watch_skills, self._skills, self._skills_changed), SKILLS_AFTER)
+        jobs.start(partial(watch_skills, self._skills, self._skills_changed), SKILLS_AFTER)
 
     async def close(self) -> None:
         self.plugins.close()
@@ -126,3 +127,26 @@ class ServedParts:
 def _find_isolation() -> str:
     """Return the name of what loads plugins in processes of their own, or "" if no feature does."""
     return next((row.isolation for row in FEATURES if row.isolation), "")
+
+
+async def watch_skills(skills: Skills, changed: Callable[[], None]) -> None:
+    """Call `changed` after each change of a name or description in the catalogue, until cancelled.
+
+    A change is any difference from the last `skills.describe`.
+    """
+    told = skills.last_described
+
+    async def look() -> None:
+        nonlocal told
+        skills.is_watched = False
+        catalogue = await asyncio.to_thread(skills.catalogue)
+        now = {skill.name: skill.description for skill in catalogue.values()}
+        skills.is_watched = True
+        before, told = told, now
+        if before is not None and now != before:
+            changed()
+
+    try:
+        await watch.watch_folders("skill", skills.watch_roots, look)
+    finally:
+        skills.is_watched = False

@@ -20,8 +20,6 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from toolgate.tools.builtin.skills.skills import Skills
-
 if TYPE_CHECKING:
     from watchfiles._rust_notify import RustNotify
 
@@ -44,29 +42,6 @@ Stamp = tuple[int, int, int, int] | None  # None: no file
 T = TypeVar("T")
 
 log = logging.getLogger(__name__)
-
-
-async def watch_skills(skills: Skills, changed: Callable[[], None]) -> None:
-    """Call `changed` after each change of a name or description in the catalogue, until cancelled.
-
-    A change is any difference from the last `skills.describe`.
-    """
-    told = skills.last_described
-
-    async def look() -> None:
-        nonlocal told
-        skills.is_watched = False
-        catalogue = await asyncio.to_thread(skills.catalogue)
-        now = {skill.name: skill.description for skill in catalogue.values()}
-        skills.is_watched = True
-        before, told = told, now
-        if before is not None and now != before:
-            changed()
-
-    try:
-        await watch_folders("skill", skills.watch_roots, look)
-    finally:
-        skills.is_watched = False
 
 
 async def watch_folders(

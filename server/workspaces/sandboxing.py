@@ -20,9 +20,9 @@ from toolgate.tools.reading.web.address_policy import AddressPolicy
 from toolgate.tools.workspace.limits import UNLIMITED, Limits, parse
 
 if TYPE_CHECKING:
-    from toolgate.tools.cgroups import Cgroups, Group
-    from toolgate.tools.egress.sandbox_proxy import SandboxProxy
-    from toolgate.tools.egress.shared_limits import SharedProxyLimits
+    from toolgate.tools.sandbox.cgroups import Cgroups, Group
+    from toolgate.tools.sandbox.egress.sandbox_proxy import SandboxProxy
+    from toolgate.tools.sandbox.egress.shared_limits import SharedProxyLimits
     from toolgate.tools.sandbox.levels import Level, Sandbox, TrialFolder
     from toolgate.tools.workspace.commands.environment import CommandEnvironment
     from toolgate.tools.workspace.processes.idle_sandboxes import IdleSandboxes
@@ -130,7 +130,7 @@ class Sandboxing:
         """Lower the CPU weight of principals that use much of it, until cancelled."""
         if self._cgroups is None:
             return
-        from toolgate.tools.cgroups.group import EVERY, CpuFairness  # start-up
+        from toolgate.tools.sandbox.cgroups.group import EVERY, CpuFairness  # start-up
 
         manners = CpuFairness()
         while True:
@@ -176,7 +176,7 @@ class Sandboxing:
                 log.warning("a dead server left commands of %s: they are ended", name)
 
     def _find_cgroups(self) -> "Cgroups | None":
-        from toolgate.tools import cgroups  # start-up
+        from toolgate.tools.sandbox import cgroups  # start-up
 
         hierarchy = cgroups.find(move=True)
         if isinstance(hierarchy, str):
@@ -200,8 +200,8 @@ class Sandboxing:
             log.warning("a control group can't be removed: a process in it can't be ended")
 
     def _open_proxy(self, listener: socket.socket) -> "SandboxProxy":
-        from toolgate.tools.egress.sandbox_proxy import SandboxProxy  # start-up
-        from toolgate.tools.egress.shared_limits import SharedProxyLimits
+        from toolgate.tools.sandbox.egress.sandbox_proxy import SandboxProxy  # start-up
+        from toolgate.tools.sandbox.egress.shared_limits import SharedProxyLimits
 
         self._proxy_limits = self._proxy_limits or SharedProxyLimits()
         outlet = SandboxProxy(listener, AddressPolicy.parse(*self._network_rules), shared=self._proxy_limits)

@@ -12,9 +12,9 @@ from weakref import WeakSet
 
 from msgspec.structs import replace
 
-from toolgate.tools.cgroups import Group
-from toolgate.tools.egress.host_rules import HostRules
-from toolgate.tools.egress.sandbox_proxy import SandboxProxy
+from toolgate.tools.sandbox.cgroups import Group
+from toolgate.tools.sandbox.egress.host_rules import HostRules
+from toolgate.tools.sandbox.egress.sandbox_proxy import SandboxProxy
 from toolgate.tools.sandbox.levels import Sandbox
 from toolgate.tools.sandbox.process import SandboxProcess, isolates_programs, kill_user
 from toolgate.tools.sandbox.program_paths import check_paths

@@ -15,9 +15,9 @@ import msgspec
 from msgspec.structs import replace
 
 from toolgate.tools.api.context.services import PYTHON
-from toolgate.tools.egress.sandbox_proxy import PROXIES, SandboxProxy
 from toolgate.tools.sandbox import syscalls
 from toolgate.tools.sandbox.bwrap_args import SYSTEM, SandboxView, bwrap_arguments, generate_files
+from toolgate.tools.sandbox.egress.sandbox_proxy import PROXIES, SandboxProxy
 from toolgate.tools.workspace.workspace import ProgramAccess
 
 ENTER = Path(__file__).with_name("enter.py")

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.clients.raw_client import PATIENCE
-from toolgate.server.base.watch import watch_folders, watch_skills
+from toolgate.server.app.served_parts import watch_skills
+from toolgate.server.base.watch import watch_folders
 from toolgate.tools.builtin.skills.skills import Skills
 
 WATCH = """

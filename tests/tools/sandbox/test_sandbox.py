@@ -20,10 +20,10 @@ from msgspec.structs import replace
 from tests.server.workspaces.test_folders import nested
 from tests.servers.forked_command import COMMAND
 from tests.tools.shell_commands import BOUND, ENVIRONMENT, ran
-from toolgate.tools.egress.sandbox_proxy import SandboxProxy
 from toolgate.tools.reading.web.address_policy import AddressPolicy
 from toolgate.tools.sandbox import levels, users
 from toolgate.tools.sandbox import process as cell
+from toolgate.tools.sandbox.egress.sandbox_proxy import SandboxProxy
 from toolgate.tools.sandbox.environment import SandboxedEnvironment
 from toolgate.tools.sandbox.levels import Sandbox, SandboxOptions
 from toolgate.tools.workspace.files import rmtree

@@ -16,7 +16,7 @@ WRITABLE, READABLE = ":rw", ":ro"  # behind a path
 
 def read_network(value: Any) -> tuple[str, ...]:
     """Return the entries of a list of hosts. Raises ValueError."""
-    from toolgate.tools.egress.host_rules import HostRules  # start-up: few mounts name hosts
+    from toolgate.tools.sandbox.egress.host_rules import HostRules  # start-up: few mounts name hosts
 
     entries = read_arguments(value)
     HostRules.parse(entries, "")

@@ -37,8 +37,8 @@ OF_NODES = "toolgate.server.features.nodes."
 OF_REPLICAS = "toolgate.server.base.bus"
 OF_COMMANDS = (
     "toolgate.tools.sandbox.levels.",
-    "toolgate.tools.cgroups",
-    "toolgate.tools.egress",
+    "toolgate.tools.sandbox.cgroups",
+    "toolgate.tools.sandbox.egress",
     "toolgate.server.features.nodes.node.node.",
 )
 
