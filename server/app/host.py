@@ -21,6 +21,7 @@ from toolgate.server.base.principal import LOCAL_NAME
 from toolgate.server.base.watch import FileChanges
 from toolgate.server.calls.notifier import LocalNotifier, Notifier
 from toolgate.server.calls.pending_questions import MemoryQuestionStore, PendingQuestions, QuestionStore
+from toolgate.server.calls.recent_calls import CallFeed, RecentCalls
 from toolgate.server.calls.sharing import NoticeSharing, TaskSharing
 from toolgate.server.calls.tasks import CallTasks, key_of
 from toolgate.server.config.load import Config
@@ -35,7 +36,6 @@ from toolgate.server.state.rows.callbacks import CallbackStore
 from toolgate.server.state.rows.plans import PlanStore
 from toolgate.server.state.rows.todos import TodoStore
 from toolgate.server.telemetry.audit.store import AuditFileStore, AuditStore
-from toolgate.server.telemetry.recent_calls import CallFeed, RecentCalls
 from toolgate.server.telemetry.setup import Telemetry
 from toolgate.server.workspaces.workspaces import Workspaces
 from toolgate.tools.api.context.notices import Notices
@@ -58,10 +58,10 @@ if TYPE_CHECKING:
     from toolgate.server.auth.revocation_watch import GrantHolder
     from toolgate.server.auth.setup import Access
     from toolgate.server.base.principal import GrantKey
-    from toolgate.server.overview.health import PartHealth
-    from toolgate.server.overview.page_part import PagePart
+    from toolgate.server.base.reports.health import PartHealth
+    from toolgate.server.base.reports.metric_rows import MetricRow
+    from toolgate.server.base.reports.page_part import PagePart
     from toolgate.server.state.rows.working_directories import WorkingDirectories
-    from toolgate.server.telemetry.metrics.gauges import MetricRow
     from toolgate.server.workspaces.retention import WorkspaceCleaner
     from toolgate.tools.api.registry import Part, Registry
     from toolgate.transports.web.home import ClientSettings

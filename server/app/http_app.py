@@ -18,18 +18,18 @@ from toolgate.server.auth import scopes
 from toolgate.server.auth.login.trusted_proxies import TrustedProxies
 from toolgate.server.auth.revocation_watch import CHECK_INTERVAL, HOLDER_CHECK_INTERVAL, GrantHolder, RevocationWatch
 from toolgate.server.base.principal import GrantKey
+from toolgate.server.base.reports.health import READY, ServerHealth
 from toolgate.server.config.load import Config
 from toolgate.server.config.transports import HTTP_TRANSPORTS, HttpTransport
 from toolgate.server.config.types import is_loopback
 from toolgate.server.methods.server import Server
 from toolgate.server.overview.dashboard import Dashboard
-from toolgate.server.overview.health import READY, ServerHealth
 from toolgate.server.protocol.dispatcher import Dispatcher
 from toolgate.server.protocol.errors import UsageError
+from toolgate.server.state.keys.token_file import ensure_token, read_token
 from toolgate.server.state.store import StateError
 from toolgate.server.telemetry.metrics import CONTENT_TYPE
 from toolgate.server.telemetry.metrics.gauges import HttpGauges, http_rows
-from toolgate.server.telemetry.metrics.token import choose_token
 from toolgate.transports.http import activation
 from toolgate.transports.http import server as http
 from toolgate.transports.http.requests.asgi import Application
@@ -140,7 +140,7 @@ class HttpApp:
             page = partial(pages.endpoint_page, row.path)
             for path, endpoint in transport.endpoints().items():
                 endpoints[path] = self._authenticate(row.path, endpoint, page)
-        endpoints[METRICS] = MetricsEndpoint(self._metrics.render, CONTENT_TYPE, choose_token(self._config))
+        endpoints[METRICS] = MetricsEndpoint(self._metrics.render, CONTENT_TYPE, _choose_metrics_token(self._config))
         documents: dict[str, Handler] = {}
         if access is not None:
             for path, about in access.resource.metadata_paths().items():
@@ -476,6 +476,13 @@ async def _interrupt(tasks: Collection["asyncio.Task[Any]"]) -> None:
         task.cancel()
     if tasks:
         await asyncio.wait(tasks, timeout=ANSWER_TIME)
+
+
+def _choose_metrics_token(config: Config) -> str | None:
+    """Return what `/metrics` takes, where more than this machine is served, or the operator wants it."""
+    if not config.is_public and config.metrics_token is None:
+        return None
+    return read_token(config.metrics_token) if config.metrics_token else ensure_token(config.state / "keys" / "metrics")
 
 
 async def _find_no_people() -> list[str]:

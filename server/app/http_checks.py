@@ -5,7 +5,7 @@ from urllib.parse import urlsplit
 from toolgate.server.config.load import Config
 from toolgate.server.config.types import is_loopback
 from toolgate.server.protocol.errors import UsageError
-from toolgate.server.telemetry.metrics.token import read_token
+from toolgate.server.state.keys.token_file import read_token
 
 
 def check_http(config: Config) -> None:

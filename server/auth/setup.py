@@ -27,8 +27,8 @@ from toolgate.server.policy.sign_in_methods import HEADER, parse_method, provide
 from toolgate.server.protocol.errors import UsageError
 from toolgate.server.state.keys.sealed_state import Sealer
 from toolgate.server.state.keys.sealing_keys import SealingKeys
+from toolgate.server.state.keys.token_file import read_token
 from toolgate.server.state.store import Store
-from toolgate.server.telemetry.metrics.token import read_token
 from toolgate.tools.reading.web.fetch import Web
 
 log = logging.getLogger("toolgate.auth")

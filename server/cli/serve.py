@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 from toolgate.server import VERSION
 from toolgate.server.app.app import App
+from toolgate.server.base import logging as logs
 from toolgate.server.base import run_loop
 from toolgate.server.config.load import Config
 from toolgate.server.protocol.errors import UsageError
 from toolgate.server.state.store import StateError, StateVersionError
-from toolgate.server.telemetry import logging as logs
 from toolgate.transports import stdio
 
 if TYPE_CHECKING:

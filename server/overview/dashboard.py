@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from toolgate.server.base.reports.health import PartHealth, ServerHealth
+from toolgate.server.base.reports.page_part import PagePart, PartRows
 from toolgate.server.calls.display import AnsiStripper, strip_ansi
+from toolgate.server.calls.recent_calls import MAX_CALLS, CallFeed, RecentCall
 from toolgate.server.methods.server import Server
-from toolgate.server.overview.health import PartHealth, ServerHealth
-from toolgate.server.overview.page_part import PagePart, PartRows
 from toolgate.server.protocol.session import Session
 from toolgate.server.state.rows import plans
 from toolgate.server.state.rows.callback_timer import CallbackTimer
@@ -22,7 +23,6 @@ from toolgate.server.state.rows.todos import TodoOutline, TodoStore
 from toolgate.server.state.store import Store
 from toolgate.server.telemetry.audit.checker import EntryData
 from toolgate.server.telemetry.audit.store import EntryReader
-from toolgate.server.telemetry.recent_calls import MAX_CALLS, CallFeed, RecentCall
 from toolgate.server.workspaces.workspaces import Workspaces
 from toolgate.tools.api.context.services import Plan
 from toolgate.tools.api.errors import ToolError

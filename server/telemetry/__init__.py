@@ -1,4 +1,4 @@
-"""Report what the server does: logs, traces, metrics, the audit log and the recent calls.
+"""Report what the server does: traces, metrics and the audit log.
 
 Enter at `setup`. `app` imports it, `cli` reads the audit log; no part of it changes the answer to a call.
 """

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from toolgate.server.calls.observers import Observer, Observers
+from toolgate.server.calls.recent_calls import RecentCalls
 from toolgate.server.config.load import Config
 from toolgate.server.protocol.errors import UsageError
 from toolgate.server.state.keys import check as key_check
 from toolgate.server.telemetry.audit.store import AuditStore, EntryReader
-from toolgate.server.telemetry.recent_calls import RecentCalls
 from toolgate.tools.api.registry import Registry
 
 if TYPE_CHECKING:

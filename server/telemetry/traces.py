@@ -20,11 +20,11 @@ from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from toolgate.server import VERSION
+from toolgate.server.base.log_format import LOG_CONTEXT, LogContext
 from toolgate.server.config.transports import HTTP_TRANSPORTS
 from toolgate.server.protocol.errors import InternalError, RpcError
 from toolgate.server.protocol.messages import replace_surrogates
 from toolgate.server.protocol.session import Call, short_hash
-from toolgate.server.telemetry.log_format import LOG_CONTEXT, LogContext
 from toolgate.tools.api.context.spans import SPAN_FACTORY, DescribeServer
 from toolgate.tools.api.registry import Registry
 

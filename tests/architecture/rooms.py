@@ -42,6 +42,8 @@ ORDER = (
     "server/__init__.py",
     "server/base",
     "server/protocol",
+    "server/base/log_format.py",
+    "server/base/logging.py",
     "server/base/rpc",
     "server/state/flags.py",
     "server/state/schema.py",

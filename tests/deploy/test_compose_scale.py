@@ -18,7 +18,7 @@ from tests.servers.redis_server import redis_server
 from toolgate.server.config import load
 from toolgate.server.features.postgres.database_check import PER_SERVER
 from toolgate.server.state.keys import file as key_file
-from toolgate.server.telemetry.metrics.token import read_token
+from toolgate.server.state.keys.token_file import read_token
 
 GATEWAYS = ("gateway-1", "gateway-2", "gateway-3")
 SETTINGS = {name: value for name, value in os.environ.items() if name == "PATH"}

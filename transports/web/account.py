@@ -11,7 +11,7 @@ from toolgate.server.auth.login.accounts import Person, SignInError
 from toolgate.server.auth.login.methods import REFUSED, THROTTLED
 from toolgate.server.auth.login.throttle import ThrottledError
 from toolgate.server.auth.scopes import OFFLINE
-from toolgate.server.overview.page_part import ALREADY_ENDED
+from toolgate.server.base.reports.page_part import ALREADY_ENDED
 from toolgate.server.policy.sign_in_methods import PASSWORD
 from toolgate.server.state.rows.people import BUILT_IN
 from toolgate.transports.web.consent import describe_scope

@@ -8,10 +8,10 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
+from toolgate.server.base.reports.page_part import ActionResult
 from toolgate.server.calls.pending_questions import GONE, PendingQuestions
 from toolgate.server.calls.question import QuestionView
 from toolgate.server.overview.dashboard import Dashboard
-from toolgate.server.overview.page_part import ActionResult
 from toolgate.transports.web import elicitation_form
 
 if TYPE_CHECKING:

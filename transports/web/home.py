@@ -14,11 +14,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from toolgate.server import VERSION
+from toolgate.server.base.reports.health import ServerHealth
+from toolgate.server.base.reports.page_part import ALREADY_ENDED, ActionResult, PartAction
 from toolgate.server.calls.pending_questions import PendingQuestions
 from toolgate.server.calls.question import QuestionView
 from toolgate.server.overview.dashboard import Dashboard, RunsUnreachableError
-from toolgate.server.overview.health import ServerHealth
-from toolgate.server.overview.page_part import ALREADY_ENDED, ActionResult, PartAction
 from toolgate.server.protocol.session import short_hash
 from toolgate.transports.http.sessions.session import HttpSession
 from toolgate.transports.http.sessions.sessions import Sessions

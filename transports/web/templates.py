@@ -9,8 +9,8 @@ from typing import Any
 from starlette.responses import Response
 
 from toolgate.server.auth.scopes import name_scope
+from toolgate.server.base.reports.page_part import PagePart
 from toolgate.server.base.text import escape_invisible, format_size
-from toolgate.server.overview.page_part import PagePart
 
 FOLDER = Path(__file__).with_name("pages")
 STYLE = "pages.css"

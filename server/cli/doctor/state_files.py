@@ -82,7 +82,7 @@ def _find_keys(folder: Path) -> Iterator[StateDamage]:
 
 def _find_token(file: Path) -> Iterator[StateDamage]:
     from toolgate.server.protocol.errors import UsageError  # start-up
-    from toolgate.server.telemetry.metrics.token import read_token
+    from toolgate.server.state.keys.token_file import read_token
 
     if file.is_file():
         try:

@@ -18,13 +18,13 @@ from toolgate.tools.workspace.output.run_record import TaskEnd
 
 if TYPE_CHECKING:
     from toolgate.server.base.principal import GrantKey
+    from toolgate.server.base.reports.metric_rows import MetricRow
+    from toolgate.server.base.reports.page_part import PagePart
     from toolgate.server.calls.question import QuestionView
-    from toolgate.server.overview.page_part import PagePart
     from toolgate.server.policy.rules import Rule
     from toolgate.server.protocol.task import StoredTask
     from toolgate.server.state.rows.callback_timer import Firing
     from toolgate.server.state.store import Connection
-    from toolgate.server.telemetry.metrics.gauges import MetricRow
     from toolgate.tools.api.context.services import Todo
 
 SWEEP_AFTER = 3.0  # seconds after the start that what is due at intervals begins

@@ -1,7 +1,7 @@
 """List what is read of webhooks at each scrape."""
 
+from toolgate.server.base.reports.metric_rows import MetricRow, by_key, counter, gauge
 from toolgate.server.features.events.delivery.subscriptions import EventSubscriptions
-from toolgate.server.telemetry.metrics.gauges import MetricRow, by_key, counter, gauge
 
 
 def webhook_rows(subscriptions: EventSubscriptions) -> list[MetricRow]:

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from toolgate.server.base.reports.page_part import ALREADY_ENDED, ActionResult, PartRows
 from toolgate.server.features.events.delivery.outbox import parse_right
 from toolgate.server.features.events.delivery.subscription_rows import (
     StoredSubscription,
@@ -22,7 +23,6 @@ from toolgate.server.features.events.log.errors import EventError
 from toolgate.server.features.events.log.rows import EventFilter
 from toolgate.server.features.events.service import EventService
 from toolgate.server.features.events.webhooks.delivery import Disposition
-from toolgate.server.overview.page_part import ALREADY_ENDED, ActionResult, PartRows
 from toolgate.server.protocol.messages import encode_value
 from toolgate.tools.api.event import EventType
 

@@ -52,10 +52,10 @@ from toolgate.tools.api.registry import Part, Registry
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from toolgate.server.base.reports.page_part import PagePart
     from toolgate.server.features.mounts.grants.identities import Identities
     from toolgate.server.features.mounts.pages.site import MountSite
     from toolgate.server.features.mounts.sign_in.service import SignInService
-    from toolgate.server.overview.page_part import PagePart
     from toolgate.transports.web.http import Request, WebEndpoint
     from toolgate.transports.web.page_context import PageContext, Visitor
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Sequence
 
+from toolgate.server.base.reports.metric_rows import MetricRow, Values, counter, gauge
 from toolgate.server.features.mounts.mount.mount import Mount
-from toolgate.server.telemetry.metrics.gauges import MetricRow, Values, counter, gauge
 
 
 def mount_rows(list_mounts: Callable[[], Sequence[Mount]]) -> list[MetricRow]:

@@ -5,8 +5,8 @@ A failure is told by its code: its sentence may quote what belongs to one person
 
 from collections.abc import Sequence
 
+from toolgate.server.base.reports.health import MemberHealth, PartHealth
 from toolgate.server.features.mounts.mount.mount import Mount
-from toolgate.server.overview.health import MemberHealth, PartHealth
 
 
 def describe_mounts(mounts: Sequence[Mount]) -> PartHealth:

@@ -20,7 +20,7 @@ from toolgate.server.protocol.errors import UsageError
 from toolgate.server.state.keys import check as key_check
 
 if TYPE_CHECKING:
-    from toolgate.server.telemetry.metrics.gauges import MetricRow
+    from toolgate.server.base.reports.metric_rows import MetricRow
 
 NODE_TIMEOUT = 5.0  # seconds for a node to answer at the start
 

@@ -5,8 +5,8 @@ Label values come from the operator: the addresses of nodes, and their names, re
 
 from collections.abc import Callable, Sequence
 
+from toolgate.server.base.reports.metric_rows import MetricRow, Values, counter, gauge
 from toolgate.server.features.nodes.report import NodeReport
-from toolgate.server.telemetry.metrics.gauges import MetricRow, Values, counter, gauge
 
 
 def node_rows(list_nodes: Callable[[], Sequence[NodeReport]]) -> list[MetricRow]:

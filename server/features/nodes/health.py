@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
+from toolgate.server.base.reports.health import MemberHealth, PartHealth
 from toolgate.server.base.text import format_size
 from toolgate.server.features.nodes.report import NodeLoad, NodeReport
-from toolgate.server.overview.health import MemberHealth, PartHealth
 
 MAX_AWAY = 5  # nodes that are named
 

@@ -5,19 +5,19 @@ from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING, Any
 
 from toolgate.server.app.host import AppHost, Job
+from toolgate.server.base.reports.health import describe_backend
 from toolgate.server.features.postgres.open_store import TRANSACTION, open_keys, open_store
 from toolgate.server.features.postgres.secret_file import read_secret
-from toolgate.server.overview.health import describe_backend
 from toolgate.server.state.keys.sealing_keys import SealingKeys
 from toolgate.server.state.store import Store
 
 if TYPE_CHECKING:
+    from toolgate.server.base.reports.metric_rows import MetricRow
     from toolgate.server.features.postgres.database.monitor import PostgresMonitor
     from toolgate.server.features.postgres.database.replica_lock import ReplicaLock
     from toolgate.server.features.postgres.database.store import PostgresStore
     from toolgate.server.state.backup.state_transfer import StateTransfer
     from toolgate.server.telemetry.audit.store import AuditStore
-    from toolgate.server.telemetry.metrics.gauges import MetricRow
 
 
 class PostgresFeature:

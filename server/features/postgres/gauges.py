@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from functools import partial
 
+from toolgate.server.base.reports.metric_rows import MetricRow, gauge, read_field
 from toolgate.server.state.store import DatabaseHealth
-from toolgate.server.telemetry.metrics.gauges import MetricRow, gauge, read_field
 
 
 def database_rows(measure: Callable[[], DatabaseHealth]) -> list[MetricRow]:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from functools import partial
 
 from toolgate.server.base.bus.bus import BusHealth
-from toolgate.server.telemetry.metrics.gauges import MetricRow, counter, gauge, read_field
+from toolgate.server.base.reports.metric_rows import MetricRow, counter, gauge, read_field
 
 
 def bus_rows(measure: Callable[[], BusHealth]) -> list[MetricRow]:

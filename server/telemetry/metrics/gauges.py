@@ -5,30 +5,17 @@ principal, a client, a caller's address, or anything else from outside.
 """
 
 import platform
-from collections.abc import Callable, Iterable, Mapping, Sized
-from typing import NamedTuple, TypeVar
+from collections.abc import Callable, Mapping, Sized
 
 import msgspec
 
 from toolgate.server import VERSION
 from toolgate.server.base.budget import Budget
+from toolgate.server.base.reports.metric_rows import MetricRow, Values, by_key, counter, gauge
 from toolgate.server.workspaces.workspaces import Workspaces
 from toolgate.tools.reading.pages.page_reader import PageReader
 from toolgate.tools.search.health import STATES
 from toolgate.tools.search.search import Search
-
-Values = Iterable[tuple[tuple[str, ...], float]]
-Key = TypeVar("Key", bound=str | int)
-
-
-class MetricRow(NamedTuple):
-    """`kind` is gauge or counter; `read` returns the value for each set of label values."""
-
-    name: str
-    kind: str
-    help: str
-    labels: tuple[str, ...]
-    read: Callable[[], Values]
 
 
 class HttpGauges(msgspec.Struct, frozen=True):
@@ -119,21 +106,6 @@ def http_rows(http: HttpGauges) -> list[MetricRow]:
     ]
 
 
-def read_field(measure: Callable[[], object], name: str) -> Callable[[], Values]:
-    """Return what reads one field of a measurement."""
-    return lambda: [((), getattr(measure(), name))]
-
-
-def gauge(name: str, help: str, read: Callable[[], Values], *labels: str) -> MetricRow:
-    """Return the row of a value that may fall."""
-    return MetricRow(name, "gauge", help, labels, read)
-
-
-def counter(name: str, help: str, read: Callable[[], Values], *labels: str) -> MetricRow:
-    """Return the row of a number that only grows; its name gets `_total`."""
-    return MetricRow(name, "counter", help, labels, read)
-
-
 def _count_commands(workspaces: Workspaces) -> Values:
     foreground, background = workspaces.count_running()
     return [(("foreground",), foreground), (("background",), background)]
@@ -155,8 +127,3 @@ def _count_pages(reader: PageReader) -> Values:
 
 def _call_each(counts: Mapping[str, Callable[[], int]]) -> Values:
     return [((name,), count()) for name, count in counts.items()]
-
-
-def by_key(counts: Mapping[Key, int]) -> Values:
-    """Return each count with its key as the value of the one label."""
-    return [((str(key),), count) for key, count in counts.items()]

@@ -12,6 +12,7 @@ from tests.clients.raw_client import PATIENCE
 from tests.servers.http_in_process import inside
 from toolgate.server.calls.display import MAX_HELD, AnsiStripper, strip_ansi
 from toolgate.server.calls.observers import Observers
+from toolgate.server.calls.recent_calls import MAX_CALLS, RecentCalls
 from toolgate.server.overview import dashboard as overview_of
 from toolgate.server.overview.dashboard import Activity, Dashboard
 from toolgate.server.protocol.messages import Request
@@ -22,7 +23,6 @@ from toolgate.server.telemetry.audit import entry as lines
 from toolgate.server.telemetry.audit.entry import AuditEntry
 from toolgate.server.telemetry.audit.log import AuditLog
 from toolgate.server.telemetry.audit.reader import EntryData, OwnEntries
-from toolgate.server.telemetry.recent_calls import MAX_CALLS, RecentCalls
 from toolgate.transports.web.templates import PageTemplates
 
 

@@ -35,7 +35,7 @@ from toolgate.server.features.nodes.node.databases import DATABASES_FILE, KnownD
 from toolgate.server.features.nodes.node.name import find_or_choose_name
 from toolgate.server.protocol.errors import UsageError
 from toolgate.server.state.keys.file import load_or_create_key
-from toolgate.server.telemetry.metrics.token import ensure_token
+from toolgate.server.state.keys.token_file import ensure_token
 from toolgate.server.workspaces.folders import PrincipalFolders
 
 NEEDED_KEYS = ("keys/signing", "keys/event-secrets", "keys/mount-secrets", "keys/audit")

@@ -28,6 +28,7 @@ from toolgate.server.app.http_checks import check_http
 from toolgate.server.auth.tokens.access_tokens import OWN_ISSUER
 from toolgate.server.base.bus.bus import BusHealth
 from toolgate.server.base.principal import Principal
+from toolgate.server.base.reports.metric_rows import MetricRow
 from toolgate.server.calls.observers import CallEnd
 from toolgate.server.config import load
 from toolgate.server.features.events.gauges import webhook_rows
@@ -37,10 +38,9 @@ from toolgate.server.features.nodes.report import NodeLoad, NodeReport
 from toolgate.server.features.postgres.gauges import database_rows
 from toolgate.server.features.replicas.gauges import bus_rows
 from toolgate.server.protocol.errors import UsageError
+from toolgate.server.state.keys.token_file import ensure_token, read_token
 from toolgate.server.state.store import DatabaseHealth
 from toolgate.server.telemetry.metrics.collector import MAX_TOOLS, CallMetrics, Metrics
-from toolgate.server.telemetry.metrics.gauges import MetricRow
-from toolgate.server.telemetry.metrics.token import ensure_token, read_token
 
 DEPLOY = ROOT / "deploy"
 Told = dict[str, dict[tuple[tuple[str, str], ...], float]]  # name → labels, sorted → value

@@ -5,9 +5,9 @@ from pathlib import Path
 
 from tests.server.calls.test_pending_questions import ADA, Page, on_page
 from tests.server.methods.test_remembered_approvals import RUN, set_rules
+from toolgate.server.calls.recent_calls import RecentCalls
 from toolgate.server.overview.dashboard import Dashboard
 from toolgate.server.policy.remembered_approvals import RememberedApprovals
-from toolgate.server.telemetry.recent_calls import RecentCalls
 from toolgate.transports.web.decisions import (
     ALLOWED,
     CALL_ENDED,

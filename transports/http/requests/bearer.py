@@ -17,6 +17,7 @@ from toolgate.server.auth.protected_resource import ProtectedResource
 from toolgate.server.auth.scopes import has_scopes
 from toolgate.server.auth.tokens.access_tokens import TokenVerifier, UnavailableError, hash_token
 from toolgate.server.auth.tokens.jose import InvalidTokenError
+from toolgate.server.base.log_format import LOG_CONTEXT
 from toolgate.server.base.principal import LOCAL, Principal
 from toolgate.server.calls.observers import Observers
 from toolgate.server.protocol import serialization
@@ -24,7 +25,6 @@ from toolgate.server.protocol.dispatcher import Dispatcher
 from toolgate.server.protocol.messages import Inbound, Request, Result
 from toolgate.server.protocol.request_meta import VERSION
 from toolgate.server.protocol.revisions import STATELESS, Revision
-from toolgate.server.telemetry.log_format import LOG_CONTEXT
 from toolgate.transports.http.requests.asgi import is_browser
 from toolgate.transports.http.requests.cors import HeaderLines
 from toolgate.transports.http.wire.head import Head

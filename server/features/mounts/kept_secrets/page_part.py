@@ -7,11 +7,11 @@ from pathlib import Path
 
 import msgspec
 
+from toolgate.server.base.reports.page_part import ActionResult, PartRows
 from toolgate.server.base.watchers import Watchers
 from toolgate.server.features.mounts.config.mount_config import MountConfig
 from toolgate.server.features.mounts.kept_secrets.resolver import find_secret_names
 from toolgate.server.features.mounts.kept_secrets.secret_store import TEAM, SecretError, SecretStore
-from toolgate.server.overview.page_part import ActionResult, PartRows
 
 VALUE = "secret-value"  # the field of the form
 NO_SUCH = "No mounted server uses a secret of this name."

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import msgspec
 
+from toolgate.server.base.reports.page_part import ActionResult, PartRows
 from toolgate.server.base.watchers import Watchers
 from toolgate.server.features.mounts.choices.book import ChoiceBook
 from toolgate.server.features.mounts.choices.switched_off import NOTHING, UNREADABLE, ChoiceError, SwitchedOff
 from toolgate.server.features.mounts.parts.views import ServedMount
-from toolgate.server.overview.page_part import ActionResult, PartRows
 
 NO_SUCH = "There is no mounted server of this name."
 OFF = "{} is off for you. Your apps no longer see its tools, and calls of them are refused."

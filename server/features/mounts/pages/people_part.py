@@ -3,8 +3,8 @@
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from toolgate.server.base.reports.page_part import PartAction, PartRows
 from toolgate.server.features.mounts.pages.administrators import Administrators
-from toolgate.server.overview.page_part import PartAction, PartRows
 
 
 class PeoplePart:

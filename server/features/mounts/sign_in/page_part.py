@@ -6,11 +6,11 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from toolgate.server.base.reports.page_part import ALREADY_ENDED, ActionResult, PartRows
 from toolgate.server.features.mounts.config.mount_config import MountConfig
 from toolgate.server.features.mounts.pins.gate import digest_server
 from toolgate.server.features.mounts.sign_in.service import SignInService
 from toolgate.server.features.mounts.sign_in.store import MountConnection
-from toolgate.server.overview.page_part import ALREADY_ENDED, ActionResult, PartRows
 
 GONE = "it is not mounted any more"
 DISCONNECTED = "The connection was ended. Apps can’t use that server for you until you connect it again."

@@ -11,7 +11,7 @@ from functools import partial
 import msgspec
 
 from toolgate.server.base.bus.bus import Bus
-from toolgate.server.telemetry.recent_calls import MAX_CALLS, MAX_PRINCIPALS, RecentCall, RecentCalls
+from toolgate.server.calls.recent_calls import MAX_CALLS, MAX_PRINCIPALS, RecentCall, RecentCalls
 
 OPEN, CALLS = "page open", "recent calls"  # topics
 SIGN = 5.0  # seconds between two signs of an open page

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
+from toolgate.server.base.reports.health import ServerHealth
 from toolgate.server.features.nodes.health import describe_nodes
 from toolgate.server.features.nodes.report import NodeReport
-from toolgate.server.overview.health import ServerHealth
 
 
 @pytest.mark.parametrize(

@@ -12,11 +12,11 @@ import threading
 from functools import partial
 from pathlib import Path
 
+from toolgate.server.base import logging as logs
 from toolgate.server.base import run_loop
 from toolgate.server.features.mounts.plugins.worker import reaper
 from toolgate.server.features.mounts.plugins.worker.server import PluginServer
 from toolgate.server.protocol.session import Session
-from toolgate.server.telemetry import logging as logs
 from toolgate.transports import stdio
 
 

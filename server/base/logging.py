@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from toolgate.server.telemetry.log_format import FORMATTERS
+from toolgate.server.base.log_format import FORMATTERS
 
 HEAD = 1_000  # bytes kept from the beginning of a line that is too long
 MAX_LINE = 4_000  # bytes: what a pipe that is ready takes without blocking (PIPE_BUF is 4096)

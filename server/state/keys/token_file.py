@@ -1,24 +1,16 @@
-"""Read or create the token of `/metrics`, a file that can be given to a monitoring system."""
+"""Read a token from the file that an option names, and create the one of `/metrics` if it is missing."""
 
 import re
 import secrets
 from pathlib import Path
 
 from toolgate.server.base.text import describe_os_error
-from toolgate.server.config.load import Config
 from toolgate.server.protocol.errors import UsageError
 from toolgate.server.state.keys import file as key_file
 from toolgate.tools.workspace.files.state_file import read_regular
 
 TOKEN = re.compile(r"[A-Za-z0-9._~+/-]{16,512}=*")  # RFC 6750 section 2.1; shorter ones could be guessed
 MAX_FILE = 4_096  # bytes
-
-
-def choose_token(config: Config) -> str | None:
-    """Return what `/metrics` takes, where more than this machine is served, or the operator wants it."""
-    if not config.is_public and config.metrics_token is None:
-        return None
-    return read_token(config.metrics_token) if config.metrics_token else ensure_token(config.state / "keys" / "metrics")
 
 
 def ensure_token(file: Path) -> str:
