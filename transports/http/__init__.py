@@ -1,4 +1,6 @@
-"""Turn a request over HTTP into a call, and what the call sends into its answer. `server` listens; read on in `requests.front`.
+"""Turn a request over HTTP into a call, and what the call sends into its answer. `server` listens.
+
+Read on in `requests.front`.
 
     bytes ─→ wire.connection    finds the ends of heads and bodies; bounds them in size and time
                │ HttpRequest
