@@ -46,7 +46,7 @@ def build_dispatcher(server: Server, added: Sequence[Mapping[str, Method]] = ())
         return Method(with_prepared_views(server, answer), needed, with_session=False)
 
     def visible_tools(registry: Registry) -> Mapping[str, Tool]:
-        return server.policy.rules.without_denied(registry.tools)
+        return server.policy.rules.without_denied(registry.listed_tools)
 
     methods = {
         "initialize": Method(partial(lifecycle.initialize, server), nothing, stateless=False, before_initialize=True),

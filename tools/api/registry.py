@@ -23,8 +23,8 @@ LISTING = frozenset((READ,))  # the scopes that listing needs, and reading a URI
 
 
 class Registry:
-    """All `parts`: `tools`, `prompts` and `events` by name, `resources` by URI, and `templates` by URI template;
-    `listed_templates` are those that lists show, and `listing_templates` those that list resources."""
+    """All `parts`: `tools`, `prompts` and `events` by name, `resources` by URI, and `templates` by URI template.
+    `listed_tools` and `listed_templates`: those that lists show; `listing_templates`: those that list resources."""
 
     def __init__(self, parts: Iterable[Part] = ()) -> None:
         self._parts: dict[tuple[str, str], Part] = {}
@@ -32,6 +32,7 @@ class Registry:
             self._add(part)
         found = self._parts.values()
         self.tools = _by_key(part for part in found if isinstance(part, Tool))
+        self.listed_tools = _by_key(part for part in self.tools.values() if part.is_listed)
         self.prompts = _by_key(part for part in found if isinstance(part, Prompt))
         self.events = _by_key(part for part in found if isinstance(part, EventType))
         resources = [part for part in found if isinstance(part, Resource)]

@@ -47,6 +47,7 @@ class Tool(DeclaredPart, kw_only=True, eq=False):
     `raw_input` is a JSON Schema that replaces the signature's and is sent unchanged. `output_type` is a JSON Schema or
     a type. `as_task`, `lean`, `in_plan`: see `tool`. `plugin` or `mount` names where the tool is from; without both it
     is built in. `foreign`: arguments of other programs' tools that models give to this one.
+    `is_listed`: whether lists show it; it can be called all the same.
     """
 
     kind = "tools"
@@ -61,6 +62,7 @@ class Tool(DeclaredPart, kw_only=True, eq=False):
     follows: Follow | None = None
     stops: Stop | None = None
     foreign: Mapping[str, ForeignArgument] = {}
+    is_listed: bool = True
 
     def following(self, call: Follow) -> Follow:
         """Decorate the function that waits for what a call left running (`Continuation`), and returns how it ended. It

@@ -233,10 +233,12 @@ class MountsFeature:
             self._identities = Identities(service.store)
         return self._identities
 
-    def _note_sign_in(self, principal: str, mount: str, is_over: bool) -> None:
+    def _note_sign_in(self, host: AppHost, principal: str, mount: str, is_over: bool) -> None:
         for served in self._list_served():
             if served.mount.name == mount:
                 (served.mount.end_sign_in if is_over else served.mount.note_sign_in)(principal)
+                if not is_over:
+                    self._fetch_lists(host, served, principal)
 
     def _open_sign_ins(self, host: AppHost) -> "SignInService":
         from toolgate.server.auth.principal_names import PrincipalNames  # start-up: few mounts need them
@@ -249,7 +251,7 @@ class MountsFeature:
                 ConnectionStore(store, keys),
                 SecretStore(store, keys),
                 host.config.name,
-                self._note_sign_in,
+                partial(self._note_sign_in, host),
                 PrincipalNames(store).find_label,
             )
         return self._sign_ins
@@ -365,10 +367,15 @@ class MountsFeature:
     def _serve_others(self, host: AppHost) -> None:
         """Serve other mounts. Clients that are there hear of new ones: their lists are fetched now."""
         self._refresh(host)
+        for served in self._list_served():
+            if not served.mount.list_all():
+                self._fetch_lists(host, served)
+
+    def _fetch_lists(self, host: AppHost, served: ServedMount, principal: str | None = None) -> None:
+        """Fetch the lists of a mount for the clients that are there, or those of one person: they hear of a change."""
         for session in list(host.server().notifications.sessions) if self._serves else ():
-            for served in self._list_served():
-                if not served.mount.list_all():
-                    served.mount.refresh(find_key(served.per, session))
+            if principal in (None, session.principal):
+                served.mount.refresh(find_key(served.per, session))
 
     def _refresh(self, host: AppHost) -> None:
         self._publish_soon()
@@ -376,6 +383,13 @@ class MountsFeature:
             if self._list_served():
                 host.server().views = self._views  # the first mounts may come now
             host.served().refresh()
+
+    def _note_lists(self, host: AppHost, principal: str) -> None:
+        """The lists of a mount differ, of all or of one person: that others have the same may hide it from theirs."""
+        self._refresh(host)
+        if principal and self._serves:
+            for kind in LISTS:
+                host.notifications().announce_list(kind, principal)
 
     async def _close_mount(self, served: ServedMount) -> None:
         served.forwarder.close()
@@ -396,7 +410,7 @@ class MountsFeature:
             store,
             gate,
             create_opener(host, config, self._create_tokens(host, config)),
-            lambda: self._refresh(host),
+            partial(self._note_lists, host),
             self._publish_soon,
             partial(self._tell_turn, config.name),
             create_resolver(host, config),

@@ -96,7 +96,8 @@ class ListGate(Protocol):
 
 
 class Mount:
-    """One mounted server. `on_change()` is called when its lists differ, `on_state()` when its state does; `on_turn` as
+    """One mounted server. `on_change(principal)` is called when its lists differ, those of one person or with "" those
+    of all; `on_state()` when its state does; `on_turn` as
     by `MountStanding`. `secrets`: those that its configuration names, if any."""
 
     def __init__(
@@ -105,7 +106,7 @@ class Mount:
         store: ListStore,
         gate: ListGate,
         opener: Opener,
-        on_change: Callable[[], None] = lambda: None,
+        on_change: Callable[[str], None] = lambda _principal: None,
         on_state: Callable[[], None] = lambda: None,
         on_turn: Callable[[str, UpstreamFault | None], None] = lambda _principal, _fault: None,
         secrets: SecretResolver | None = None,
@@ -410,6 +411,21 @@ class Mount:
                 raise
             raise MountError("LIST_FAILED", f"it refused to list what it has: {error.sentence}") from None
 
+    async def fetch_lists(self, key: SessionKey) -> MountLists:
+        """Return what clients with this key are shown, fetched now if it is not known. Raises MountError."""
+        await self.get_session(key)
+        if self.find_lists(key) is None:
+            await asyncio.wait([self.refresh(key)])
+        if (found := self.find_lists(key)) is not None:
+            return found
+        profile = self.find_audience(key)
+        fetched = await self._fetch(key, profile.principal)  # it says why
+        if fetched is not None:
+            await self._keep(profile, key, *fetched)
+        if (found := self.find_lists(key)) is None:
+            raise MountError("LIST_FAILED", "its secrets or lists have changed meanwhile: try again")
+        return found
+
     async def _refresh(self, profile: ClientProfile, after: float) -> None:
         if after:
             await asyncio.sleep(after)
@@ -454,7 +470,7 @@ class Mount:
         if self._store.put(profile, lists):
             name, hidden = profile.key.decode(), secrets if profile.principal else ()
             self._gate.note(name, self._store.all[name], hidden)
-            self._on_change()  # before anybody may be shown them
+            self._on_change(profile.principal)  # before anybody may be shown them
             if not profile.principal:
                 await asyncio.to_thread(self._store.save)
 

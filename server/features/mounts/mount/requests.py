@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -26,12 +26,13 @@ from toolgate.server.features.mounts.mount.forwarded_request import (
     start_request,
     start_task,
 )
+from toolgate.server.features.mounts.mount.lists import MountLists
 from toolgate.server.features.mounts.mount.mount import Mount
 from toolgate.server.features.mounts.mount.parked_elsewhere import EXPIRED, FAILED, ElsewhereParked
 from toolgate.server.features.mounts.mount.parked_requests import ParkedRequests
 from toolgate.server.features.mounts.mount.pool import SessionKey
 from toolgate.server.features.mounts.mount.profile import create_profile
-from toolgate.server.features.mounts.mount.sign_in_waits import KINDS, SIGN_IN_QUESTION, SignInWaits
+from toolgate.server.features.mounts.mount.sign_in_waits import CONNECT, KINDS, SIGN_IN_QUESTION, SignInWaits
 from toolgate.server.features.mounts.upstream.envelope import strip_meta
 from toolgate.server.features.mounts.upstream.errors import (
     MountError,
@@ -52,6 +53,9 @@ MAX_ROUNDS = 32  # of questions in one call of the stateless era
 NEVER_RAN = frozenset(("SESSION_EXPIRED", "CONNECT_FAILED"))
 NOT_TAKEN = NEVER_RAN | {SIGN_IN}  # what became of one message, and of a call that is one message
 BROKEN = frozenset(("CONNECTION_LOST", "STDIO_EXITED", "STDIO_CLOSED", "TOO_LARGE", "BAD_MESSAGE"))
+
+
+T = TypeVar("T")
 
 
 class RequestForwarder:
@@ -86,16 +90,46 @@ class RequestForwarder:
         meta = strip_meta(caller.meta)
         asked = {**params, "_meta": meta} if meta else params
         sent = ForwardedParams(method, asked, headers, caller.log_level, as_task)
+
+        async def send(is_again: bool) -> Result:
+            return await self._forward(sent, context, is_repeatable, is_again=is_again)
+
+        return await self._have_sign_in(method, original, context, send)
+
+    @property
+    def signs_in(self) -> bool:
+        """Whether each person signs in at the mounted server."""
+        return self._sign_in is not None
+
+    @property
+    def has_sign_in_page(self) -> bool:
+        """Whether there is a page where they do so."""
+        return self._sign_in is not None and self._sign_in.has_page
+
+    async def connect(self, context: Context, original: str) -> MountLists:
+        """Return what the caller is shown, whose person signs in where that is needed. `original` names what was
+        called. Raises as `forward`."""
+
+        async def find_lists(is_again: bool) -> MountLists:
+            with self._limits.count(context.principal, is_new=not is_again):
+                return await self._mount.fetch_lists(self._find_key(context))
+
+        return await self._have_sign_in(CONNECT, original, context, find_lists)
+
+    async def _have_sign_in(
+        self, method: str, original: str, context: Context, send: Callable[[bool], Awaitable[T]]
+    ) -> T:
+        """Return what `send(is_again)` does, which may have to wait for a sign-in. `is_again`: it goes on with a call
+        that has waited."""
         began = time.monotonic()
         try:
-            is_again = self._sign_in is not None and await self._sign_in.continues(context)
-            return await self._forward(sent, context, is_repeatable, is_again=is_again)
+            return await send(self._sign_in is not None and await self._sign_in.continues(context))
         except MountError as error:
             if self._sign_in is None or error.code != SIGN_IN or method not in KINDS:
                 raise
             refusal = error.fault
         await self._sign_in.wait(refusal, method, original, context.after(time.monotonic() - began))
-        return await self._forward(sent, context, is_repeatable, is_again=True)
+        return await send(True)
 
     def close(self) -> None:
         """End the calls that wait: the mount is served no longer."""

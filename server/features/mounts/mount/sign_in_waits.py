@@ -9,7 +9,8 @@ from toolgate.server.features.mounts.mount.pool import CLOSED
 from toolgate.server.features.mounts.upstream.errors import UpstreamFault
 from toolgate.tools.api.context.context import Context
 
-KINDS = {"tools/call": "tools", "prompts/get": "prompts", "resources/read": "resources"}  # what may ask the client
+CONNECT = "connect"  # no method of the protocol: a person connects, and nothing is asked for
+KINDS = {"tools/call": "tools", "prompts/get": "prompts", "resources/read": "resources", CONNECT: ""}  # of what asks
 SIGN_IN_QUESTION = "mounted-sign-in"  # names the one of a sign-in; no mounted server's own has this name
 MAX_CONTINUED = 1_000  # calls that are known to have gone on
 
@@ -18,6 +19,11 @@ PartCheck = Callable[[str, str, Context], Awaitable[None]]
 
 class SignInWait(Protocol):
     """Has people sign in at the mounted server while their calls wait."""
+
+    @property
+    def has_page(self) -> bool:
+        """Whether there is a page where people sign in."""
+        ...
 
     async def wait(self, refusal: UpstreamFault, context: Context) -> None:
         """Return once the person of a call that was refused has signed in. Raises the refusal where that does not
@@ -39,6 +45,11 @@ class SignInWaits:
         self._limits: set[asyncio.Timeout] = set()
         self._continued: dict[tuple[str, float], None] = {}  # by principal and begin, the latest last
         self._is_closed = False
+
+    @property
+    def has_page(self) -> bool:
+        """Whether there is a page where people sign in."""
+        return self._sign_in.has_page
 
     async def continues(self, context: Context) -> bool:
         """Return whether this try goes on with a call that waits. Whoever sends the state of one twice makes a new

@@ -7,6 +7,7 @@ from typing import Any
 from toolgate.server.features.mounts.config.mount_config import MountConfig
 from toolgate.server.features.mounts.mount.lists import MountLists
 from toolgate.server.features.mounts.mount.requests import RequestForwarder
+from toolgate.server.features.mounts.parts.connect_tool import CONNECT, HINTS, NO_ARGUMENTS, ConnectRelay
 from toolgate.server.features.mounts.parts.relays import ORIGINAL, PromptRelay, ResourceRelay, ToolRelay
 from toolgate.server.features.mounts.parts.rewriting import UriRewriter
 from toolgate.server.features.mounts.resource_uris import is_view, normalise_uri
@@ -41,6 +42,34 @@ class PartMaker:
         yield from self._create_all(lists.resources, "uri", lambda item: self._create_resource(item, rewriter))
         yield from self._create_all(lists.templates, "uriTemplate", lambda item: self._create_resource(item, rewriter))
         yield from self._create_all(lists.skills, "uri", lambda item: self._create_skill_files(item, rewriter))
+
+    def create_connect_tool(self, shown: str, *, is_listed: bool) -> Tool:
+        """Return what has a person sign in at the mounted server, under this name. A plan does not hold it."""
+        relay = ConnectRelay(self._config, self._forwarder, shown, self._count_tools)
+        return Tool(
+            self._function,
+            **self._describe(shown, relay.wire),
+            relay=relay,
+            annotations=HINTS,
+            raw_input={**NO_ARGUMENTS},
+            as_task=True,
+            in_plan=True,
+            mount=self._config.name,
+            is_listed=is_listed,
+        )
+
+    @property
+    def has_connect_tool(self) -> bool:
+        """Whether people sign in there, and the patterns choose what has them do so."""
+        return self._forwarder.signs_in and self._serves(CONNECT)
+
+    @property
+    def offers_connect_tool(self) -> bool:
+        """Whether this server has a page where they sign in, too."""
+        return self.has_connect_tool and self._forwarder.has_sign_in_page
+
+    def _count_tools(self, lists: MountLists) -> int:
+        return len({name for kind, name in self.list_names(lists) if kind == "tools"})
 
     def list_names(self, lists: MountLists) -> Iterator[tuple[str, str]]:
         """Yield the kind and the original name of each tool and prompt that is served."""

@@ -18,6 +18,7 @@ from toolgate.server.features.mounts.mount.profile import MAX_PATH, ClientProfil
 from toolgate.server.features.mounts.mount.requests import RequestForwarder, create_key
 from toolgate.server.features.mounts.names import MountNames, choose_names
 from toolgate.server.features.mounts.parts.client_sessions import ClientSessions
+from toolgate.server.features.mounts.parts.connect_tool import CONNECT
 from toolgate.server.features.mounts.parts.create import PartMaker
 from toolgate.server.features.mounts.parts.reduced_registries import ReducedRegistries
 from toolgate.server.features.mounts.parts.relays import MountedRelay, ResourceRelay
@@ -32,6 +33,7 @@ from toolgate.tools.api.context.context import Context
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.api.registry import Part, Registry, identify
 from toolgate.tools.api.resource import Resource
+from toolgate.tools.api.tool import Tool
 
 PATIENCE = 1.5  # seconds that a first list may wait for mounts that are not known yet
 MAX_VIEWS = 128  # kinds of clients whose registries are kept: a client may declare anything
@@ -40,6 +42,8 @@ MAX_WITHHELD = 64  # lists of one mount whose parts that are not served are kept
 MAX_TOLD = 1_000  # names of tools of one mount
 MAX_INSTRUCTIONS = 16_384  # characters of all mounts together
 MAX_OF_MOUNT = 4_096
+
+OURS = "@"  # before the name of a mount: a tool for it, and none of its server's
 
 Names = Mapping[tuple[str, str, str], str]  # mount, kind and original name → the name that is shown
 
@@ -55,6 +59,11 @@ class ServedMount(msgspec.Struct, frozen=True):
     def list_originals(self, kind: str, lists: Sequence[MountLists]) -> dict[str, None]:
         """Return the names of all tools or prompts of these lists, each once."""
         return {name: None for each in lists for listed, name in self.maker.list_names(each) if listed == kind}
+
+    @property
+    def connect_names(self) -> MountNames:
+        """What the tool is called that has people sign in: no part of the mounted server's."""
+        return MountNames(f"{OURS}{self.mount.name}", self.mount.config.prefix, [CONNECT])
 
     def list_uris(self, lists: Sequence[MountLists]) -> list[str]:
         """Return the URIs and templates of these lists."""
@@ -109,13 +118,16 @@ class MountViews:
             for lists, is_shared in (*shared, *personal):
                 for part in self._create_parts(served, lists, is_shared=is_shared):
                     found.setdefault((part.kind, identify(part)), part)
+            if served.maker.has_connect_tool:
+                tool = self._create_connect_tool(served, is_listed=True)
+                found.setdefault((tool.kind, identify(tool)), tool)
         return [part for key, part in found.items() if key not in taken]
 
     def list_tool_names(self) -> dict[str, dict[str, str]]:
         """Return, for each mount, what its tools are called here → their own names."""
         found: dict[str, dict[str, str]] = {}
         for (mount, kind, original), shown in self._names.items():
-            names = found.setdefault(mount, {})
+            names = found.setdefault(mount.removeprefix(OURS), {})
             if kind == "tools" and len(names) < MAX_TOLD:
                 names[shown] = original
         return found
@@ -266,7 +278,10 @@ class MountViews:
         for served in self._list_mounts():
             lists = served.mount.find_lists(find_key(served.per, session))
             is_shared = not served.mount.is_personal(session.principal)
-            for part in self._create_parts(served, lists, is_shared=is_shared) if lists is not None else ():
+            parts = [] if lists is None else [*self._create_parts(served, lists, is_shared=is_shared)]
+            if served.maker.offers_connect_tool:  # a call that waits for the lists may come back once they are there
+                parts.append(self._create_connect_tool(served, is_listed=lists is None))
+            for part in parts:
                 if (part.kind, identify(part)) not in shown:
                     shown.add((part.kind, identify(part)))
                     yield part
@@ -289,6 +304,8 @@ class MountViews:
                     )
                     for served in self._list_mounts()
                 ]
+                if kind == "tools" and list_some == Mount.list_shared:
+                    wanted += [served.connect_names for served in self._list_mounts() if served.maker.has_connect_tool]
                 for (mount, original), shown in choose_names(wanted, taken).items():
                     names[mount, kind, original] = shown
                 taken |= set(names.values())
@@ -321,6 +338,10 @@ class MountViews:
         claims = {served.mount.name: served.list_uris(list_some(served.mount)) for served in self._list_mounts()}
         ours = {uri for uris in claims.values() for uri in uris if registry.resource(uri) is not None}
         return find_contested({**claims, "": [*registry.resources, *registry.templates, *ours]})
+
+    def _create_connect_tool(self, served: ServedMount, *, is_listed: bool) -> Tool:
+        shown = self._names[served.connect_names.mount, "tools", CONNECT]
+        return served.maker.create_connect_tool(shown, is_listed=is_listed)
 
     def _create_parts(self, served: ServedMount, lists: MountLists, *, is_shared: bool) -> Iterator[Part]:
         name = served.mount.name

@@ -65,6 +65,11 @@ class SignInElicitation:
         self._now = now
         self._questions: dict[tuple[str, str, float], SignInQuestion] = {}  # by principal, session or client, and need
 
+    @property
+    def has_page(self) -> bool:
+        """Whether there is a page where people sign in."""
+        return bool(self._find_link())
+
     async def wait(self, refusal: UpstreamFault, context: Context) -> None:
         """Return once the person can be served. Raises the refusal, UrlElicitationRequired and InputRequired."""
         with self._arrivals.follow(context.principal) as arrival:

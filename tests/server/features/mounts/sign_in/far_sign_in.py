@@ -54,6 +54,7 @@ class FarSignIn:
         self.echoes = False  # a call fails, and its error has the request's Authorization header
         self.asks = ""  # the name of the question of each call; the server is of the stateless era then
         self.answered: list[dict[str, Any]] = []
+        self.tools: tuple[str, ...] = ()  # that it lists to everybody, beside its own
         self.last = ""
         self.challenge_scope = "read"
         self.origin = ""
@@ -204,7 +205,7 @@ def create_handler(far: FarSignIn) -> type[http.server.BaseHTTPRequestHandler]:
                 case "server/discover" if far.asks:
                     told = {"supportedVersions": [STATELESS], "capabilities": {"tools": {}}, "resultType": "complete"}
                 case "tools/list":
-                    names = ("whoami", f"of_{subject.replace('-', '_')}")
+                    names = ("whoami", f"of_{subject.replace('-', '_')}", *far.tools)
                     told = {"tools": [{"name": name, "inputSchema": {"type": "object"}} for name in names]}
                 case "prompts/list":
                     told = {"prompts": [{"name": "hello"}]}

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ class App:
     def __init__(self, scene: Scene, who: AppUser, mode: str, answer: Answer | None) -> None:
         self.asked: list[types.ElicitRequestURLParams] = []
         self.completed: list[str] = []
+        self.changed = asyncio.Event()  # it was told that its list of tools has changed
         self.running: set[int] = set()  # the calls that have taken a second
         self._calls = 0
         self._scene = scene
@@ -51,11 +52,15 @@ class App:
     async def know(self) -> None:
         """List the tools while the person is connected, and end the connection."""
         await asyncio.to_thread(self._scene.connect, self._who)
-        while not [tool for tool in (await self.client.list_tools()).tools if tool.name == "far__whoami"]:
+        while "far__whoami" not in await self.list_far():
             await asyncio.sleep(0.05)
         await asyncio.to_thread(disconnect, self._who)
 
-    async def call(self) -> str:
+    async def list_far(self) -> set[str]:
+        """Return the names of the mount's tools."""
+        return {tool.name for tool in (await self.client.list_tools()).tools if tool.name.startswith("far__")}
+
+    async def call(self, tool: str = "far__whoami") -> str:
         """Return the text of the result, or of the error."""
 
         async def note(*_: Any) -> None:
@@ -63,7 +68,7 @@ class App:
 
         self._calls += 1
         number = self._calls
-        result = await self.client.call_tool("far__whoami", {}, progress_callback=note)
+        result = await self.client.call_tool(tool, {}, progress_callback=note)
         (part,) = result.content
         assert isinstance(part, types.TextContent)
         return part.text
@@ -77,6 +82,8 @@ class App:
     async def _hear(self, message: Any) -> None:
         if isinstance(message, types.ElicitCompleteNotification):
             self.completed.append(message.params.elicitation_id)
+        elif isinstance(message, types.ToolListChangedNotification):
+            self.changed.set()
 
 
 def disconnect(who: AppUser) -> None:
@@ -92,8 +99,9 @@ def far() -> Iterator[FarSignIn]:
 
 
 @contextlib.contextmanager
-def opened_scene(folder: Path, far: FarSignIn, *options: str) -> Iterator[Scene]:
-    table = url_mount(f"{far.origin}/mcp", "far", *AUTH)
+def opened_scene(folder: Path, far: FarSignIn, *options: str, lines: Sequence[str] = ()) -> Iterator[Scene]:
+    """Run a server with these options. `lines`: of the mount, too."""
+    table = url_mount(f"{far.origin}/mcp", "far", *AUTH, *lines)
     with signed_site(folder / "server", *options, *write_config(folder, table)) as signed:
         yield Scene(signed, far)
 
