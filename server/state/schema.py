@@ -397,6 +397,17 @@ mount_choice = _table(  # what a person has switched off of mounted servers
     Column("switched_off", AnyText, nullable=False),  # JSON
     Column("changed_at", Float, nullable=False, index=True),
 )
+mount_list = _table(  # what one person's clients were shown of a mounted server, where that is theirs alone
+    "mount_list",
+    Column("principal", AnyText, primary_key=True, nullable=False),
+    Column("mount", AnyText, primary_key=True, nullable=False),
+    Column("profile", AnyText, primary_key=True, nullable=False),  # digest of what such a client can do
+    Column("server", AnyText, nullable=False),  # digest of the mount's command or URL
+    Column("size", Integer, nullable=False),  # characters of `sealed`
+    Column("kept_at", Float, nullable=False),
+    Column("sealed", AnyText, nullable=False),  # JSON
+    Index("mount_list_kept_at", "kept_at", "size"),  # the bounds of all: by the index alone
+)
 
 # People
 

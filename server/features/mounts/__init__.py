@@ -2,7 +2,7 @@
 
     a client ── tools/call far__echo ──> Tool with a relay          parts/      what is shown, and of whom it is asked
                                               │
-                       RequestForwarder: params, questions, errors  mount/      one mount: lists, conversations, faults
+                       RequestForwarder: params, questions, errors  mount/      one mount: conversations, faults
                                               │
         SessionPool: one conversation for (person, capabilities, scopes, session)
                                               │
@@ -10,6 +10,7 @@
                                               │
     ProgramWire (a sandbox of its own) · HttpWire · SseWire ──> the mounted server
 
+    lists/       what it lists, kept for a start
     pins/        what of it was approved; what is new or changed is held
     choices/     what each person has switched off
     pages/       what people see of them on the first page, and on pages of their own

@@ -20,7 +20,9 @@ from toolgate.server.features.mounts.file_comparison import FileComparison
 from toolgate.server.features.mounts.gauges import mount_rows
 from toolgate.server.features.mounts.health import describe_mounts
 from toolgate.server.features.mounts.kept_secrets.secret_store import SecretStore
-from toolgate.server.features.mounts.mount.lists import ListStore
+from toolgate.server.features.mounts.lists import personal_lists
+from toolgate.server.features.mounts.lists.list_store import ListStore
+from toolgate.server.features.mounts.lists.personal_lists import PersonalLists
 from toolgate.server.features.mounts.mount.mount import Mount
 from toolgate.server.features.mounts.mount.mount_standing import MountState
 from toolgate.server.features.mounts.mount.parked_elsewhere import KIND, ParkedOffice
@@ -349,6 +351,7 @@ class MountsFeature:
             served.mount.end_principal(principal)
         if self._choices is not None:
             await self._choices.remove(principal)
+        await personal_lists.remove_person(host.store(), principal)
         await SecretStore(host.store(), host.keys()).remove_all(principal)
         await self._open_sign_ins(host).disconnect(principal)
 
@@ -405,6 +408,9 @@ class MountsFeature:
         assert self._pins is not None  # the server runs
         gate = PinGate(config, _find_mode(host, config), self._pins, lambda: store.all)
         gate.begin()
+        secrets, personal = create_resolver(host, config), None
+        if config.is_personal or secrets is not None:
+            personal = PersonalLists(host.store(), host.keys(), config.name, store.server)
         mount = Mount(
             config,
             store,
@@ -413,7 +419,8 @@ class MountsFeature:
             partial(self._note_lists, host),
             self._publish_soon,
             partial(self._tell_turn, config.name),
-            create_resolver(host, config),
+            secrets,
+            personal,
         )
         per = config.per or ("session" if config.url and host.config.is_remote else "person")
         forwarder = RequestForwarder(

@@ -9,7 +9,7 @@ from toolgate.server.app.state_part import StatePart
 from toolgate.server.features.mounts.control import FOLDER, read_status
 from toolgate.server.features.mounts.install.installation import FOLDER as INSTALLED
 from toolgate.server.features.mounts.install.installation import MAX_RECORD, RECORD, InstalledProgram
-from toolgate.server.features.mounts.mount.lists import read_kept
+from toolgate.server.features.mounts.lists.list_store import read_kept
 from toolgate.server.state.store import Store
 from toolgate.tools.api.text.json_text import decode_json
 from toolgate.tools.workspace.files.state_file import read_regular
@@ -21,8 +21,10 @@ class MountsState(StatePart):
     async def end_person(self, store: Store, principal: str) -> None:
         from toolgate.server.features.mounts.choices.rows import remove_choice
         from toolgate.server.features.mounts.kept_secrets.rows import remove_secrets  # start-up: it loads the tables
+        from toolgate.server.features.mounts.lists.rows import remove_lists
         from toolgate.server.features.mounts.sign_in.rows import orphan_connections
 
+        await store.transact(partial(remove_lists, principal=principal), alone="mounts")
         await store.transact(partial(remove_secrets, principal=principal), alone="secrets")
         await store.transact(partial(remove_choice, principal=principal), alone="mounts")
         await store.transact(partial(orphan_connections, principal=principal), alone="mounts")

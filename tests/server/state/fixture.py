@@ -1,7 +1,7 @@
 """Write the fixture of the present schema, with rows in every table, by running today's code. A new version of the
 tables puts the fixture that this writes in place of the last one, and leaves that of the oldest version unchanged:
 
-    python -m tests.server.state.fixture > tests/server/state/fixtures/17.sql
+    python -m tests.server.state.fixture > tests/server/state/fixtures/18.sql
 """
 
 import asyncio
@@ -20,6 +20,9 @@ from toolgate.server.features.events.delivery.subscription_rows import StoredSub
 from toolgate.server.features.events.log.rows import EventFilter, EventLimits, EventRows, Occurrence
 from toolgate.server.features.mounts.choices.book import ChoiceBook
 from toolgate.server.features.mounts.kept_secrets.secret_store import SecretStore
+from toolgate.server.features.mounts.lists.list_store import MountLists
+from toolgate.server.features.mounts.lists.personal_lists import PersonalLists
+from toolgate.server.features.mounts.mount.profile import NOTHING
 from toolgate.server.features.mounts.pins import rows as pin_rows
 from toolgate.server.features.mounts.pins.definitions import define_item
 from toolgate.server.features.mounts.sign_in import rows as sign_in_rows
@@ -96,6 +99,8 @@ async def use(store: Store) -> None:
     await SecretStore(store, KeyFolder(folder / "keys")).set("local", "KEY", "s3cret")
     await _switch_off(store)
     await _connect(store, ConnectionStore(store, KeyFolder(folder / "keys")))
+    lists = PersonalLists(store, KeyFolder(folder / "keys"), "far", "a digest")
+    await lists.keep(NOTHING.for_principal("u-5f0c6bd5"), MountLists(tools=[{"name": "echo"}]))
     create_file(folder / "keys" / chains.KEY, AUDIT_KEY)
     await store.transact(_record)
     await clock.stop()

@@ -28,7 +28,7 @@ from toolgate.server.cli.doctor.state_files import find_damage
 from toolgate.server.features.mounts.config.mount_config import MountConfig
 from toolgate.server.features.mounts.control import FOLDER as MOUNTS
 from toolgate.server.features.mounts.control import MountControl
-from toolgate.server.features.mounts.mount.lists import ListStore, MountLists
+from toolgate.server.features.mounts.lists.list_store import ListStore, MountLists
 from toolgate.server.features.mounts.mount.mount_standing import MountState
 from toolgate.server.features.mounts.mount.profile import NOTHING
 from toolgate.server.features.nodes.node.databases import DATABASES_FILE, KnownDatabases

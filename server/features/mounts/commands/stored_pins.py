@@ -12,6 +12,7 @@ from toolgate.server.app.features import open_store
 from toolgate.server.cli.commands.store_command import refuse_other_owner
 from toolgate.server.config.load import Config
 from toolgate.server.features.mounts.config.mount_config import MountConfig
+from toolgate.server.features.mounts.lists.rows import remove_mount
 from toolgate.server.features.mounts.pins import rows
 from toolgate.server.features.mounts.pins.difference import show_unseen
 from toolgate.server.features.mounts.pins.gate import digest_server
@@ -47,13 +48,15 @@ async def fetch_pins(config: Config, mounts: Sequence[MountConfig]) -> Pins:
 
 
 def forget_pins(config: Config, name: str) -> None:
-    """Remove what was decided of a mount that is no more: another one of its name has its own first lists."""
+    """Remove what was decided of a mount that is no more, and what people were shown of it: another one of its name has
+    its own first lists."""
 
     async def forget() -> None:
         async with aclosing(open_store(config)) as store:
 
             def write(connection: "Connection") -> None:
                 rows.forget_mount(connection, name)
+                remove_mount(connection, name)
                 for kind in (flags.MOUNT_BASELINE, flags.MOUNT_REFUSALS):
                     store.set_flag(kind, name, False)
 

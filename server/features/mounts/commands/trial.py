@@ -12,7 +12,7 @@ from toolgate.server.base.principal import LOCAL_NAME
 from toolgate.server.config.load import Config
 from toolgate.server.features.mounts.config.mount_config import MountConfig
 from toolgate.server.features.mounts.kept_secrets.resolver import ResolvedMount, list_hidden
-from toolgate.server.features.mounts.mount.lists import MountLists, drop_long_names, fetch_lists
+from toolgate.server.features.mounts.lists.list_store import MountLists, drop_long_names, fetch_lists
 from toolgate.server.features.mounts.mount.pool import SessionKey
 from toolgate.server.features.mounts.mount.profile import NOTHING, ClientProfile
 from toolgate.server.features.mounts.openers import create_client_tokens, create_opener, create_resolver

@@ -1,8 +1,7 @@
-"""Hold one mounted server: who shares its conversations, what it lists, and how it is.
+"""Hold one mounted server: who shares its conversations, and how it is.
 
     profile     what a client can do, as a mount is told
     pool        its conversations, opened when they are needed and ended when they are idle
-    lists       what it lists, by what the client can do; the last good lists are kept on disk
     mount       all of that
     forwarded_request   one request on its way, or a task there
     parked_requests     those that wait until their client is back with an answer

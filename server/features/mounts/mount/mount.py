@@ -18,8 +18,9 @@ from toolgate.server.features.mounts.kept_secrets.resolver import (
     SecretResolver,
     list_hidden,
 )
+from toolgate.server.features.mounts.lists.list_store import ListStore, MountLists, drop_long_names, fetch_lists
+from toolgate.server.features.mounts.lists.personal_lists import PersonalLists
 from toolgate.server.features.mounts.mount.backoff import RestartDelay
-from toolgate.server.features.mounts.mount.lists import ListStore, MountLists, drop_long_names, fetch_lists
 from toolgate.server.features.mounts.mount.mount_standing import MountRecord, MountStanding, MountState, RunningMount
 from toolgate.server.features.mounts.mount.pace import LONG, SHORT, ChangePace
 from toolgate.server.features.mounts.mount.pool import SessionKey, SessionPool
@@ -98,7 +99,8 @@ class ListGate(Protocol):
 class Mount:
     """One mounted server. `on_change(principal)` is called when its lists differ, those of one person or with "" those
     of all; `on_state()` when its state does; `on_turn` as
-    by `MountStanding`. `secrets`: those that its configuration names, if any."""
+    by `MountStanding`. `secrets`: those that its configuration names, if any; `personal`: where
+    the lists of single people are kept."""
 
     def __init__(
         self,
@@ -110,6 +112,7 @@ class Mount:
         on_state: Callable[[], None] = lambda: None,
         on_turn: Callable[[str, UpstreamFault | None], None] = lambda _principal, _fault: None,
         secrets: SecretResolver | None = None,
+        personal: PersonalLists | None = None,
     ) -> None:
         self.config = config
         self._store = store
@@ -119,6 +122,8 @@ class Mount:
         self._secrets = secrets
         self._opener = opener
         self._on_change = on_change
+        self._personal = personal
+        self._loads: dict[ClientProfile, asyncio.Task[bool]] = {}  # that are under way, or have found nothing
         self._pool = SessionPool(self._open)
         self._with: dict[str, FoundSecrets] = {}  # the secrets that lists were fetched with, by owner
         self._fresh: dict[ClientProfile, float] = {}  # whose lists were fetched since the start → until when they hold
@@ -203,6 +208,39 @@ class Mount:
         lists = self._store.find(self.find_audience(key))
         return None if lists is None else self._gate.select(lists)
 
+    async def load_lists(self, key: SessionKey) -> None:
+        """Show what a person's clients with this key were shown before the start, if nothing is known of them yet."""
+        profile = self.find_audience(key)
+        if self._personal is None or not profile.principal or self._store.find(profile) is not None:
+            return
+        loading = self._loads.get(profile)
+        if loading is None:
+            if len(self._loads) >= MAX_FRESH:
+                self._loads.clear()
+            loading = asyncio.get_running_loop().create_task(self._load(self._personal, profile))
+            self._loads[profile] = loading
+        if await asyncio.shield(loading):  # a client that leaves must not end what others wait for
+            self._loads.pop(profile, None)
+
+    async def _load(self, personal: PersonalLists, profile: ClientProfile) -> bool:
+        """Return whether there were lists."""
+        kept = await personal.find(profile)
+        if kept is None or self._store.find(profile) is not None:
+            return kept is not None
+        self._show(profile, kept, (), is_news=False)
+        return True
+
+    def _show(
+        self, profile: ClientProfile, lists: MountLists, secrets: Collection[str], *, is_news: bool = True
+    ) -> bool:
+        """Show lists from now on, and return whether they differ. `is_news`: clients may have been shown others."""
+        if not self._store.put(profile, lists):
+            return False
+        name, hidden = profile.key.decode(), secrets if profile.principal else ()
+        self._gate.note(name, self._store.all[name], hidden)
+        self._on_change(profile.principal if is_news else "")  # before anybody may be shown them
+        return True
+
     def is_stale(self, key: SessionKey) -> bool:
         """Return whether the lists are older than the mounted server said that they hold."""
         return time.monotonic() > self._fresh.get(self.find_audience(key), math.inf)
@@ -250,6 +288,7 @@ class Mount:
                 if (task := self._refreshes.pop(profile, None)) is not None:
                     task.cancel()
         self._pool.end(lambda key: key.principal == principal)
+        self._store.forget(principal)
         if self._secrets is not None:
             self._secrets.forget(principal)
 
@@ -467,12 +506,12 @@ class Mount:
         """Show the lists from now on."""
         self.standing.note_success(key.principal)
         self._note_fresh(profile, lists)
-        if self._store.put(profile, lists):
-            name, hidden = profile.key.decode(), secrets if profile.principal else ()
-            self._gate.note(name, self._store.all[name], hidden)
-            self._on_change(profile.principal)  # before anybody may be shown them
-            if not profile.principal:
-                await asyncio.to_thread(self._store.save)
+        if not self._show(profile, lists, secrets):
+            return
+        if not profile.principal:
+            await asyncio.to_thread(self._store.save)
+        elif self._personal is not None and (kept := self._store.find(profile)) is not None:
+            await self._personal.keep(profile, kept)
 
     async def _wait_for_another(self, profile: ClientProfile, key: SessionKey, seconds: float) -> None:
         """Wait so long, or until somebody else asks for the same lists."""

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from toolgate.server.base.bus.bus import Bus
 from toolgate.server.calls.client import InputRequired
+from toolgate.server.features.mounts.lists.list_store import MountLists
 from toolgate.server.features.mounts.mount.call_limits import MountCallLimits
 from toolgate.server.features.mounts.mount.forwarded_request import (
     RELATED,
@@ -26,7 +27,6 @@ from toolgate.server.features.mounts.mount.forwarded_request import (
     start_request,
     start_task,
 )
-from toolgate.server.features.mounts.mount.lists import MountLists
 from toolgate.server.features.mounts.mount.mount import Mount
 from toolgate.server.features.mounts.mount.parked_elsewhere import EXPIRED, FAILED, ElsewhereParked
 from toolgate.server.features.mounts.mount.parked_requests import ParkedRequests

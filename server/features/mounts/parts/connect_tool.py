@@ -5,7 +5,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from toolgate.server.features.mounts.config.mount_config import MountConfig
-from toolgate.server.features.mounts.mount.lists import MountLists
+from toolgate.server.features.mounts.lists.list_store import MountLists
 from toolgate.server.features.mounts.mount.requests import RequestForwarder
 from toolgate.server.features.mounts.parts.relays import MountedRelay
 from toolgate.server.features.mounts.parts.rewriting import UriRewriter

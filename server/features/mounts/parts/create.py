@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from toolgate.server.features.mounts.config.mount_config import MountConfig
-from toolgate.server.features.mounts.mount.lists import MountLists
+from toolgate.server.features.mounts.lists.list_store import MountLists
 from toolgate.server.features.mounts.mount.requests import RequestForwarder
 from toolgate.server.features.mounts.parts.connect_tool import CONNECT, HINTS, NO_ARGUMENTS, ConnectRelay
 from toolgate.server.features.mounts.parts.relays import ORIGINAL, PromptRelay, ResourceRelay, ToolRelay

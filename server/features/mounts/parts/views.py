@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 import msgspec
 
 from toolgate.server.features.mounts.choices.switched_off import UNREADABLE, SwitchedOff
-from toolgate.server.features.mounts.mount.lists import MountLists
+from toolgate.server.features.mounts.lists.list_store import MountLists
 from toolgate.server.features.mounts.mount.mount import Mount
 from toolgate.server.features.mounts.mount.pool import CLOSED, SessionKey
 from toolgate.server.features.mounts.mount.profile import MAX_PATH, ClientProfile, create_profile, find_path
@@ -143,6 +143,7 @@ class MountViews:
             mount, key = served.mount, find_key(served.per, session)
             with contextlib.suppress(MountError):  # it is told at the call
                 await mount.note_secrets(key.principal)
+            await mount.load_lists(key)
             asked = self._asked.setdefault(mount, set())
             if len(asked) >= MAX_ASKED:
                 asked.clear()

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from toolgate.server.features.mounts.mount.lists import MountLists
+from toolgate.server.features.mounts.lists.list_store import MountLists
 from toolgate.server.features.mounts.resource_uris import is_view
 from toolgate.server.features.mounts.upstream.errors import hide_secrets
 

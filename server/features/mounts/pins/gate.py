@@ -20,7 +20,7 @@ import msgspec
 from msgspec.structs import replace
 
 from toolgate.server.features.mounts.config.mount_config import MountConfig, OnChange
-from toolgate.server.features.mounts.mount.lists import MAX_PERSONAL, MAX_PROFILES, Items, MountLists
+from toolgate.server.features.mounts.lists.list_store import MAX_PERSONAL, MAX_PROFILES, Items, MountLists
 from toolgate.server.features.mounts.pins.book import PinBook, PinSet
 from toolgate.server.features.mounts.pins.definitions import (
     FIELDS,

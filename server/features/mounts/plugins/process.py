@@ -13,7 +13,7 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from toolgate.server.base.rpc import frames
-from toolgate.server.features.mounts.mount.lists import fetch_lists
+from toolgate.server.features.mounts.lists.list_store import fetch_lists
 from toolgate.server.features.mounts.plugins import api, calls, data
 from toolgate.server.features.mounts.plugins.calls import CallFlight, PluginCall
 from toolgate.server.features.mounts.plugins.data import ListedPart, LoadFailure, PluginEvent

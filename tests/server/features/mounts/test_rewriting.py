@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from toolgate.server.features.mounts.config.mount_config import MountConfig
-from toolgate.server.features.mounts.mount.lists import MountLists
+from toolgate.server.features.mounts.lists.list_store import MountLists
 from toolgate.server.features.mounts.parts.create import PartMaker
 from toolgate.server.features.mounts.parts.rewriting import UriRewriter
 from toolgate.server.features.mounts.resource_uris import find_contested

@@ -10,7 +10,7 @@ import pytest
 from tests.server.features.mounts.mount.test_pool import Sessions
 from toolgate.server.features.mounts.config.mount_config import MountConfig
 from toolgate.server.features.mounts.kept_secrets.resolver import ResolvedMount
-from toolgate.server.features.mounts.mount.lists import ListStore
+from toolgate.server.features.mounts.lists.list_store import ListStore
 from toolgate.server.features.mounts.mount.mount import Mount
 from toolgate.server.features.mounts.mount.pool import SessionKey
 from toolgate.server.features.mounts.mount.profile import NOTHING

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from toolgate.server.features.mounts.config.mount_config import MountConfig, OnChange
-from toolgate.server.features.mounts.mount.lists import MountLists
+from toolgate.server.features.mounts.lists.list_store import MountLists
 from toolgate.server.features.mounts.pins import rows
 from toolgate.server.features.mounts.pins.book import PinBook
 from toolgate.server.features.mounts.pins.gate import PinGate

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.server.features.mounts.pins.gated import form, gated
-from toolgate.server.features.mounts.mount.lists import MAX_PERSONAL, MAX_PROFILES
+from toolgate.server.features.mounts.lists.list_store import MAX_PERSONAL, MAX_PROFILES
 from toolgate.server.features.mounts.pins import rows
 from toolgate.server.features.mounts.pins.book import PinSet
 from toolgate.server.features.mounts.pins.definitions import ItemDefinition

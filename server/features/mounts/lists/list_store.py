@@ -1,5 +1,5 @@
 """Keep what a mounted server lists, by what a client can do. The last good lists lie on disk, so that a cold start
-shows them without starting a process."""
+shows them without starting a process. Those of single people lie in the state (`personal_lists`)."""
 
 import hashlib
 import logging
@@ -102,12 +102,12 @@ def read_kept(file: Path) -> KeptLists:
 
 
 class ListStore:
-    """The lists of one mount. Those of another command or URL of the same name are not its own. What one person alone
-    is shown is not written to the disk."""
+    """The lists of one mount. Those of another command or URL of the same name are not its own: `server` is their
+    digest. What one person alone is shown is not written to the file."""
 
     def __init__(self, folder: Path, config: MountConfig) -> None:
         self._file = folder / f"{config.name}.json"
-        self._digest = _digest(config)
+        self.server = _digest(config)
         self._by_profile: dict[str, MountLists] = {}
         self._personal: dict[str, MountLists] = {}
 
@@ -115,7 +115,7 @@ class ListStore:
         """Read the file, if it is this mount's. Blocks."""
         try:
             kept = read_kept(self._file)
-            if (kept.version, kept.digest) == (VERSION, self._digest):
+            if (kept.version, kept.digest) == (VERSION, self.server):
                 self._by_profile = kept.by_profile
         except FileNotFoundError:
             pass
@@ -149,6 +149,10 @@ class ListStore:
         """Return the lists that are one person's alone."""
         return [lists for key, lists in self._personal.items() if key.endswith(f"}}{principal}")]
 
+    def forget(self, principal: str) -> None:
+        """Forget the lists that are one person's alone."""
+        self._personal = {key: lists for key, lists in self._personal.items() if not key.endswith(f"}}{principal}")}
+
     @property
     def distinct(self) -> list[MountLists]:
         """The lists, those of single persons first and the latest last; equal ones, as most people have, once."""
@@ -172,7 +176,7 @@ class ListStore:
 
     def save(self) -> None:
         """Write the file. Blocks."""
-        data = msgspec.json.encode(KeptLists(VERSION, self._digest, self._by_profile))
+        data = msgspec.json.encode(KeptLists(VERSION, self.server, self._by_profile))
         part = self._file.with_suffix(f".{os.getpid()}-{os.urandom(4).hex()}.part")  # several may be written at once
         try:
             self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

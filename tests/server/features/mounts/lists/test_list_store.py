@@ -3,8 +3,7 @@
 from pathlib import Path
 
 from toolgate.server.features.mounts.config.mount_config import MountConfig
-from toolgate.server.features.mounts.mount import lists
-from toolgate.server.features.mounts.mount.lists import ListStore, MountLists
+from toolgate.server.features.mounts.lists.list_store import MAX_PERSONAL, ListStore, MountLists
 from toolgate.server.features.mounts.mount.profile import NOTHING
 
 FAR = MountConfig(name="far", command="far")
@@ -16,7 +15,7 @@ def make(*names: str) -> MountLists:
 
 def test_equal_lists_of_many_people_are_one(tmp_path: Path) -> None:
     store = ListStore(tmp_path, FAR)
-    for number in range(lists.MAX_PERSONAL):
+    for number in range(MAX_PERSONAL):
         assert store.put(NOTHING.for_principal(f"u-{number}"), make("a", "b"))
     assert store.put(NOTHING.for_principal("u-1"), make("c")) and store.put(NOTHING, make("a", "b"))
     assert [[tool["name"] for tool in each.tools] for each in store.distinct] == [["c"], ["a", "b"]]
@@ -26,7 +25,7 @@ def test_equal_lists_of_many_people_are_one(tmp_path: Path) -> None:
 def test_the_oldest_person_goes_and_everybodys_lists_stay(tmp_path: Path) -> None:
     store = ListStore(tmp_path, FAR)
     store.put(NOTHING, make("all"))
-    for number in range(lists.MAX_PERSONAL + 1):
+    for number in range(MAX_PERSONAL + 1):
         store.put(NOTHING.for_principal(f"u-{number}"), make(f"of-{number}"))
     assert store.find(NOTHING.for_principal("u-0")) is None and store.find(NOTHING.for_principal("u-1")) == make("of-1")
     assert store.find(NOTHING) == make("all")

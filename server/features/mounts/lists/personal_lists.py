@@ -1,0 +1,99 @@
+"""Keep what single people are shown of mounted servers in the state, sealed, so that a cold start shows it to them.
+
+Their lists tell of what is theirs there, unlike those that all share. They stay when a connection ends, and go with the
+account.
+"""
+
+import hashlib
+import logging
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from toolgate.server.features.mounts.kept_secrets.secret_store import KEY
+from toolgate.server.features.mounts.lists import rows
+from toolgate.server.features.mounts.lists.list_store import MountLists
+from toolgate.server.features.mounts.lists.rows import KeptBounds
+from toolgate.server.features.mounts.mount.profile import ClientProfile
+from toolgate.server.protocol.errors import InvalidParams
+from toolgate.server.state.keys.sealed_state import Sealer
+from toolgate.server.state.keys.sealing_keys import SealingKeys
+from toolgate.server.state.store import StateError, Store
+
+MAX_SIZE = 2**20  # characters of one that is kept, sealed: 500 tools with long descriptions
+OF_PERSON = KeptBounds(64, 4 * 2**20)  # a person has few kinds of clients
+OF_ALL = KeptBounds(10_000, 128 * 2**20)  # a backup has them, too
+
+log = logging.getLogger("toolgate.mounts")
+
+
+class PersonalLists:
+    """What the people of one mount were shown. `server` names what the mount runs or reaches: the lists of another one
+    are not its own. A state that can't be used costs a cold start its lists, and nothing else."""
+
+    def __init__(
+        self,
+        store: Store,
+        keys: SealingKeys,
+        mount: str,
+        server: str,
+        of_person: KeptBounds = OF_PERSON,
+        of_all: KeptBounds = OF_ALL,
+    ) -> None:
+        self._store = store
+        self._sealer = Sealer(keys.find(KEY), None)
+        self._mount = mount
+        self._server = server
+        self._of_person = of_person
+        self._of_all = of_all
+
+    async def find(self, profile: ClientProfile) -> MountLists | None:
+        """Return what a person's clients with this profile were shown last, or None."""
+        if self._store.is_empty():
+            return None
+        name = _digest(profile)
+        find = partial(rows.find_lists, principal=profile.principal, mount=self._mount, profile=name)
+        try:
+            row = await self._store.read(find)
+        except StateError as error:
+            log.warning("mount %s: what a person was shown of it can't be read: %s", self._mount, error)
+            return None
+        return None if row is None or row.server != self._server else self._open(row, profile.principal, name)
+
+    async def keep(self, profile: ClientProfile, lists: MountLists) -> None:
+        """Store what a person's clients with this profile are shown. What is too long is not kept."""
+        name = _digest(profile)
+        sealed = self._sealer.seal(msgspec.to_builtins(lists), profile.principal, self._bind(name))
+        if len(sealed) > MAX_SIZE:
+            log.info("mount %s: what a person is shown of it is too long to be kept", self._mount)
+            return
+        key = {"principal": profile.principal, "mount": self._mount, "profile": name}
+        row: dict[str, Any] = {"server": self._server, "size": len(sealed), "kept_at": self._store.now()}
+        write = partial(
+            rows.write_lists, key=key, row={**row, "sealed": sealed}, of_person=self._of_person, of_all=self._of_all
+        )
+        try:
+            await self._store.transact(write, alone="mounts")
+        except StateError as error:
+            log.warning("mount %s: what a person is shown of it can't be kept: %s", self._mount, error)
+
+    def _open(self, row: Any, principal: str, name: str) -> MountLists | None:
+        try:
+            return msgspec.convert(self._sealer.unseal(row.sealed, principal, self._bind(name)), MountLists)
+        except (InvalidParams, msgspec.ValidationError):  # the key that sealed it was lost
+            return None
+
+    def _bind(self, name: str) -> list[str]:
+        return ["lists", self._mount, name]
+
+
+async def remove_person(store: Store, principal: str) -> None:
+    """Forget what a person was shown of all mounts. Raises StateError."""
+    if not store.is_empty():
+        await store.transact(partial(rows.remove_lists, principal=principal), alone="mounts")
+
+
+def _digest(profile: ClientProfile) -> str:
+    """Return what names a profile, which may be long."""
+    return hashlib.sha256(profile.key).hexdigest()

@@ -1,0 +1,1 @@
+"""What mounted servers list, kept for a start."""
