@@ -1,11 +1,11 @@
 // The official TypeScript client calls a tool for which its person has to open a link.
-// Usage: node link_client.mjs MODE URL TOKEN TOOL; MODE is legacy or a revision to pin.
+// Usage: node link_client.mjs MODE URL TOKEN TOOL ARGUMENTS; MODE is legacy or a revision to pin.
 // It says, a line of JSON each: {listed}, and reads a line; {open: {url, message}}, and reads the action of its person;
 // {said}, what came of it all.
 import { createInterface } from "node:readline";
 import { Client, StreamableHTTPClientTransport } from "@modelcontextprotocol/client";
 
-const [mode, url, token, tool] = process.argv.slice(2);
+const [mode, url, token, tool, words] = process.argv.slice(2);
 const lines = createInterface({ input: process.stdin })[Symbol.asyncIterator]();
 const ask = async (question) => {
   console.log(JSON.stringify(question));
@@ -35,7 +35,7 @@ let names = [];
 while (!names.includes(tool)) names = (await client.listTools()).tools.map(({ name }) => name);
 await ask({ listed: names });
 const results = [];
-for (let call = 0; call < 2; call += 1) results.push(await client.callTool({ name: tool, arguments: {} }));
+for (let call = 0; call < 2; call += 1) results.push(await client.callTool({ name: tool, arguments: JSON.parse(words) }));
 const revision = client.getNegotiatedProtocolVersion();
 await client.close();
 console.log(JSON.stringify({ said: { revision, results, ids, completed } }));

@@ -12,8 +12,8 @@ from tests.clients.raw_client import STATELESS
 from tests.interop.node import FOLDER, node, package
 from tests.server.auth.minted_tokens import signed_site
 from tests.server.features.mounts.mounted import url_mount, write_config
+from tests.server.features.mounts.sign_in.app import SignInScene, disconnect
 from tests.server.features.mounts.sign_in.far_sign_in import far_sign_in
-from tests.server.features.mounts.sign_in.test_elicitation import disconnect
 from tests.server.features.mounts.sign_in.test_sign_in import AUTH, Scene
 
 
@@ -31,10 +31,13 @@ def test_the_typescript_client_opens_the_link_and_its_call_goes_on(tmp_path: Pat
     assert said["completed"] == (said["ids"] if mode == "legacy" else [])
 
 
-def talk(scene: Scene, mode: str) -> tuple[dict[str, Any], list[dict[str, str]]]:
+def talk(
+    scene: SignInScene, mode: str, tool: str = "far__whoami", **arguments: Any
+) -> tuple[dict[str, Any], list[dict[str, str]]]:
     """Return what the client says at its end, and the links that its person opened."""
     scene.connect(scene.ada)
-    words = [node(), str(FOLDER / "link_client.mjs"), mode, f"{scene.url}/mcp", scene.ada.token, "far__whoami"]
+    program = [node(), str(FOLDER / "link_client.mjs")]
+    words = [*program, mode, f"{scene.ada.url}/mcp", scene.ada.token, tool, json.dumps(arguments)]
     opened: list[dict[str, str]] = []
     environment = {"PATH": os.environ["PATH"]}
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment) as client:

@@ -4,22 +4,15 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-import mcp_types as types
 import pytest
 
 from tests.clients.raw_client import eventually
 from tests.server.auth.minted_tokens import asked
 from tests.server.features.mounts.choices.chooser import Chooser
 from tests.server.features.mounts.mounted import write_config
+from tests.server.features.mounts.sign_in.app import App, connect, each_era, open_app, run
 from tests.server.features.mounts.sign_in.far_sign_in import FarSignIn
-from tests.server.features.mounts.sign_in.test_elicitation import (
-    App,
-    each_era,
-    far,
-    opened_scene,
-    run,
-    scene,
-)
+from tests.server.features.mounts.sign_in.test_elicitation import far, opened_scene, scene
 from tests.server.features.mounts.sign_in.test_sign_in import CONNECT, Scene
 from tests.servers.home_page_server import AppUser
 
@@ -31,12 +24,8 @@ LISTED = {"far__whoami", "far__of_ada_there"}
 
 @each_era
 def test_it_has_its_person_connect_and_gives_way_to_what_they_have_then(scene: Scene, mode: str) -> None:
-    async def connect(_: types.ElicitRequestURLParams) -> str:
-        await asyncio.to_thread(scene.connect, scene.ada)
-        return "accept"
-
     async def main() -> None:
-        async with App(scene, scene.ada, mode, connect).open() as app:
+        async with App(scene, mode, connect).open() as app:
             assert await app.list_far() == {CONNECT}
             assert await app.call(CONNECT) == CONNECTED
             (question,) = app.asked
@@ -53,8 +42,7 @@ def test_it_has_its_person_connect_and_gives_way_to_what_they_have_then(scene: S
 @each_era
 def test_it_does_not_come_back_when_the_connection_ends(scene: Scene, mode: str) -> None:
     async def main() -> None:
-        async with App(scene, scene.ada, mode, None).open() as app:
-            await app.know()
+        async with open_app(scene, mode, None) as app:
             assert await app.list_far() == LISTED
             assert (await app.call(CONNECT)).startswith("SIGN_IN_REQUIRED: ")
 
@@ -64,7 +52,7 @@ def test_it_does_not_come_back_when_the_connection_ends(scene: Scene, mode: str)
 @each_era
 def test_a_client_that_opens_no_links_gets_the_link_as_its_text(scene: Scene, mode: str) -> None:
     async def main() -> None:
-        async with App(scene, scene.ada, mode, None).open() as app:
+        async with App(scene, mode, None).open() as app:
             link = f"{scene.url}/mounts/connect?name=far"
             assert await app.call(CONNECT) == f"SIGN_IN_REQUIRED: connect it at {link}, then try once more"
 
@@ -84,7 +72,7 @@ def test_those_who_connect_on_the_page_are_told_of_their_tools(scene: Scene) -> 
     scene.wait_listed(scene.bob)
 
     async def main() -> None:
-        async with App(scene, scene.ada, "legacy", None).open() as app:
+        async with App(scene, "legacy", None).open() as app:
             assert await app.list_far() == {CONNECT}
             app.changed.clear()
             await asyncio.to_thread(scene.connect, scene.ada)

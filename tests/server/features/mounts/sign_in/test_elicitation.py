@@ -2,94 +2,20 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import mcp_types as types
 import pytest
-from mcp import Client
-from mcp.client.streamable_http import streamable_http_client
-from mcp.shared._httpx_utils import create_mcp_http_client
 
-from tests.clients.raw_client import PATIENCE, STATELESS, eventually
+from tests.clients.raw_client import STATELESS, eventually
 from tests.server.auth.minted_tokens import HELLO, asked, request, signed_site
 from tests.server.features.mounts.mounted import url_mount, write_config
+from tests.server.features.mounts.sign_in.app import App, accept, connect, disconnect, each_era, open_app, run
 from tests.server.features.mounts.sign_in.far_sign_in import FarSignIn, far_sign_in
 from tests.server.features.mounts.sign_in.test_sign_in import AUTH, Scene
-from tests.servers.home_page_server import AppUser
-from tests.transports.web.test_home import _csrf as find_csrf
 from toolgate.server.protocol.request_meta import TASKS
-
-Answer = Callable[[types.ElicitRequestURLParams], Awaitable[str]]
-
-each_era = pytest.mark.parametrize("mode", ["legacy", STATELESS])
-
-
-class App:
-    """One client of a person, what it was asked and what it was told. `answer` gives the action."""
-
-    def __init__(self, scene: Scene, who: AppUser, mode: str, answer: Answer | None) -> None:
-        self.asked: list[types.ElicitRequestURLParams] = []
-        self.completed: list[str] = []
-        self.changed = asyncio.Event()  # it was told that its list of tools has changed
-        self.running: set[int] = set()  # the calls that have taken a second
-        self._calls = 0
-        self._scene = scene
-        self._who = who
-        self._mode = mode
-        self._answer = answer
-
-    @contextlib.asynccontextmanager
-    async def open(self) -> AsyncIterator["App"]:
-        headers = {"Authorization": f"Bearer {self._who.token}"}
-        async with asyncio.timeout(PATIENCE), create_mcp_http_client(headers) as http:
-            transport = streamable_http_client(f"{self._who.url}/mcp", http_client=http)
-            how: dict[str, Any] = {} if self._answer is None else {"elicitation_callback": self._have_answered}
-            async with Client(transport, mode=self._mode, message_handler=self._hear, cache=None, **how) as self.client:
-                yield self
-
-    async def know(self) -> None:
-        """List the tools while the person is connected, and end the connection."""
-        await asyncio.to_thread(self._scene.connect, self._who)
-        while "far__whoami" not in await self.list_far():
-            await asyncio.sleep(0.05)
-        await asyncio.to_thread(disconnect, self._who)
-
-    async def list_far(self) -> set[str]:
-        """Return the names of the mount's tools."""
-        return {tool.name for tool in (await self.client.list_tools()).tools if tool.name.startswith("far__")}
-
-    async def call(self, tool: str = "far__whoami") -> str:
-        """Return the text of the result, or of the error."""
-
-        async def note(*_: Any) -> None:
-            self.running.add(number)
-
-        self._calls += 1
-        number = self._calls
-        result = await self.client.call_tool(tool, {}, progress_callback=note)
-        (part,) = result.content
-        assert isinstance(part, types.TextContent)
-        return part.text
-
-    async def _have_answered(self, _context: Any, params: types.ElicitRequestParams) -> types.ElicitResult:
-        assert isinstance(params, types.ElicitRequestURLParams) and self._answer is not None
-        self.asked.append(params)
-        action: Any = await self._answer(params)
-        return types.ElicitResult(action=action)
-
-    async def _hear(self, message: Any) -> None:
-        if isinstance(message, types.ElicitCompleteNotification):
-            self.completed.append(message.params.elicitation_id)
-        elif isinstance(message, types.ToolListChangedNotification):
-            self.changed.set()
-
-
-def disconnect(who: AppUser) -> None:
-    browser = who.browser()
-    token = find_csrf(browser.get("/").text)
-    assert browser.post("/", {"csrf": token, "disconnect": "far"}).status == 200
 
 
 @pytest.fixture
@@ -112,22 +38,10 @@ def scene(tmp_path: Path, far: FarSignIn) -> Iterator[Scene]:
         yield opened
 
 
-def run(work: Awaitable[None]) -> None:
-    async def main() -> None:
-        await work
-
-    asyncio.run(main())
-
-
 @each_era
 def test_a_call_has_its_person_connect_and_goes_on(scene: Scene, mode: str) -> None:
-    async def connect(_: types.ElicitRequestURLParams) -> str:
-        await asyncio.to_thread(scene.connect, scene.ada)
-        return "accept"
-
     async def main() -> None:
-        async with App(scene, scene.ada, mode, connect).open() as app:
-            await app.know()
+        async with open_app(scene, mode, connect) as app:
             assert await app.call() == "ada-there"
             (asked,) = app.asked
             assert asked.url == f"{scene.url}/mounts/connect?name=far"
@@ -145,18 +59,11 @@ def test_a_call_has_its_person_connect_and_goes_on(scene: Scene, mode: str) -> N
 
 @each_era
 def test_a_call_waits_for_one_who_agreed_and_comes_back_later(scene: Scene, mode: str) -> None:
-    agreed = asyncio.Event()
-
-    async def accept(_: types.ElicitRequestURLParams) -> str:
-        agreed.set()
-        return "accept"
-
     async def main() -> None:
-        async with App(scene, scene.ada, mode, accept).open() as app:
-            await app.know()
+        async with open_app(scene, mode, accept) as app:
             calling = asyncio.create_task(app.call())
-            await agreed.wait()
-            await asyncio.to_thread(scene.connect, scene.ada)
+            await app.is_asked.wait()
+            await app.connect()
             assert await calling == "ada-there" and len(app.asked) == 1
 
     run(main())
@@ -165,12 +72,11 @@ def test_a_call_waits_for_one_who_agreed_and_comes_back_later(scene: Scene, mode
 @each_era
 @pytest.mark.parametrize(("action", "told"), [("decline", "and declined"), ("cancel", "and closed the question")])
 def test_one_who_does_not_agree_ends_the_call_with_the_link(scene: Scene, mode: str, action: str, told: str) -> None:
-    async def refuse(_: types.ElicitRequestURLParams) -> str:
+    async def refuse(_: App) -> str:
         return action
 
     async def main() -> None:
-        async with App(scene, scene.ada, mode, refuse).open() as app:
-            await app.know()
+        async with open_app(scene, mode, refuse) as app:
             link = f"connect it at {scene.url}/mounts/connect?name=far, then try once more"
             assert await app.call() == f"SIGN_IN_REQUIRED: {link} (the person was asked, {told})"
             assert await app.call() and len(app.asked) == 2 and not app.completed  # another call asks again
@@ -181,23 +87,19 @@ def test_one_who_does_not_agree_ends_the_call_with_the_link(scene: Scene, mode: 
 @each_era
 def test_a_client_that_opens_no_links_gets_the_link_as_text(scene: Scene, mode: str) -> None:
     async def main() -> None:
-        async with App(scene, scene.ada, mode, None).open() as app:
-            await app.know()
+        async with open_app(scene, mode, None) as app:
             link = f"{scene.url}/mounts/connect?name=far"
             assert await app.call() == f"SIGN_IN_REQUIRED: connect it at {link}, then try once more"
+            await app.connect()
+            assert await app.call() == "ada-there"
 
     run(main())
 
 
 @each_era
 def test_fifty_calls_at_once_ask_once_and_all_go_on(scene: Scene, mode: str) -> None:
-    async def connect(_: types.ElicitRequestURLParams) -> str:
-        await asyncio.to_thread(scene.connect, scene.ada)
-        return "accept"
-
     async def main() -> None:
-        async with App(scene, scene.ada, mode, connect).open() as app:
-            await app.know()
+        async with open_app(scene, mode, connect) as app:
             found = await asyncio.gather(*(app.call() for _ in range(50)))
             assert set(found) == {"ada-there"} and len(app.asked) == 1
 
@@ -206,19 +108,16 @@ def test_fifty_calls_at_once_ask_once_and_all_go_on(scene: Scene, mode: str) -> 
 
 @each_era
 def test_one_who_declines_has_declined_for_all_calls_that_wait(scene: Scene, mode: str) -> None:
-    asked = asyncio.Event()
     decided = asyncio.Event()
 
-    async def decline(_: types.ElicitRequestURLParams) -> str:
-        asked.set()
+    async def decline(_: App) -> str:
         await decided.wait()
         return "decline"
 
     async def main() -> None:
-        async with App(scene, scene.ada, mode, decline).open() as app:
-            await app.know()
+        async with open_app(scene, mode, decline) as app:
             calls = [asyncio.create_task(app.call()) for _ in range(8)]
-            await asked.wait()
+            await app.is_asked.wait()
             while len(app.running) < (8 if mode == "legacy" else 7):  # there the one that asked is not under way
                 await asyncio.sleep(0.02)
             decided.set()
@@ -232,25 +131,21 @@ def test_one_who_declines_has_declined_for_all_calls_that_wait(scene: Scene, mod
 def test_a_question_is_its_persons_alone(scene: Scene, mode: str) -> None:
     connected = asyncio.Event()
 
-    async def wait(_: types.ElicitRequestURLParams) -> str:
+    async def wait(_: App) -> str:
         await connected.wait()
         return "accept"
 
-    async def never(_: types.ElicitRequestURLParams) -> str:
+    async def never(_: App) -> str:
         raise AssertionError("another person was asked")
 
     async def main() -> None:
-        mine, theirs = App(scene, scene.ada, mode, wait), App(scene, scene.bob, mode, never)
-        async with mine.open(), theirs.open():
-            await mine.know()
+        async with open_app(scene, mode, wait) as mine, App(scene, mode, never, scene.bob).open() as theirs:
             calling = asyncio.create_task(mine.call())
-            while not mine.asked:
-                await asyncio.sleep(0.02)
+            await mine.is_asked.wait()
             await asyncio.to_thread(scene.connect, scene.bob, "bob-there")  # who opens the link of another
-            while not [tool for tool in (await theirs.client.list_tools()).tools if tool.name == "far__whoami"]:
-                await asyncio.sleep(0.05)
+            await theirs.wait_listed()
             assert await theirs.call() == "bob-there" and not calling.done()
-            await asyncio.to_thread(scene.connect, scene.ada)
+            await mine.connect()
             connected.set()
             assert await calling == "ada-there" and not theirs.asked
 
@@ -260,18 +155,15 @@ def test_a_question_is_its_persons_alone(scene: Scene, mode: str) -> None:
 def test_a_call_that_is_cancelled_leaves_no_question_behind(scene: Scene) -> None:
     gone = asyncio.Event()
 
-    async def answer(_: types.ElicitRequestURLParams) -> str:
+    async def answer(app: App) -> str:
         if not gone.is_set():
             await asyncio.Event().wait()
-        await asyncio.to_thread(scene.connect, scene.ada)
-        return "accept"
+        return await connect(app)
 
     async def main() -> None:
-        async with App(scene, scene.ada, "legacy", answer).open() as app:
-            await app.know()
+        async with open_app(scene, "legacy", answer) as app:
             calling = asyncio.create_task(app.call())
-            while not app.asked:
-                await asyncio.sleep(0.02)
+            await app.is_asked.wait()
             calling.cancel()
             await asyncio.wait([calling])
             gone.set()
@@ -282,15 +174,14 @@ def test_a_call_that_is_cancelled_leaves_no_question_behind(scene: Scene) -> Non
 
 @each_era
 def test_a_connection_that_is_made_while_the_question_is_open_is_enough(scene: Scene, mode: str) -> None:
-    async def ponder(_: types.ElicitRequestURLParams) -> str:
-        await asyncio.to_thread(scene.connect, scene.ada)
+    async def ponder(app: App) -> str:
+        await app.connect()
         if mode == "legacy":
             await asyncio.Event().wait()
         return "accept"
 
     async def main() -> None:
-        async with App(scene, scene.ada, mode, ponder).open() as app:
-            await app.know()
+        async with open_app(scene, mode, ponder) as app:
             assert await app.call() == "ada-there"
 
     run(main())
@@ -298,13 +189,8 @@ def test_a_connection_that_is_made_while_the_question_is_open_is_enough(scene: S
 
 @each_era
 def test_a_server_that_wants_more_rights_or_a_new_sign_in_is_connected_again(scene: Scene, mode: str) -> None:
-    async def connect(_: types.ElicitRequestURLParams) -> str:
-        await asyncio.to_thread(scene.connect, scene.ada)
-        return "accept"
-
     async def main() -> None:
-        async with App(scene, scene.ada, mode, connect).open() as app:
-            await app.know()
+        async with open_app(scene, mode, connect) as app:
             assert await app.call() == "ada-there"
             scene.far.needed_scope = "write"
             assert await app.call() == "ada-there"
@@ -321,16 +207,12 @@ def test_a_server_that_wants_more_rights_or_a_new_sign_in_is_connected_again(sce
 
 @each_era
 def test_a_mounted_server_gets_no_answer_of_the_sign_in(scene: Scene, mode: str) -> None:
-    async def answer(asked: types.ElicitRequestURLParams) -> str:
-        if asked.url == f"{scene.far.origin}/pay":
-            return "decline"
-        await asyncio.to_thread(scene.connect, scene.ada)
-        return "accept"
+    async def answer(app: App) -> str:
+        return "decline" if app.asked[-1].url == f"{scene.far.origin}/pay" else await connect(app)
 
     async def main() -> None:
         scene.far.asks = "mounted-sign-in"
-        async with App(scene, scene.ada, mode, answer).open() as app:
-            await app.know()
+        async with open_app(scene, mode, answer) as app:
             assert await app.call() == "ada-there"
             assert [asked.message for asked in app.asked[1:]] == ["Pay there."]
             assert scene.far.answered == [{"mounted-sign-in": {"action": "decline"}}]
@@ -340,13 +222,8 @@ def test_a_mounted_server_gets_no_answer_of_the_sign_in(scene: Scene, mode: str)
 
 @each_era
 def test_what_the_other_side_says_is_a_short_line_of_the_question(scene: Scene, mode: str) -> None:
-    async def connect(_: types.ElicitRequestURLParams) -> str:
-        await asyncio.to_thread(scene.connect, scene.ada)
-        return "accept"
-
     async def main() -> None:
-        async with App(scene, scene.ada, mode, connect).open() as app:
-            await app.know()
+        async with open_app(scene, mode, connect) as app:
             assert await app.call() == "ada-there"
             words = [f"right-{number}-{'x' * 70}" for number in range(20)]
             scene.far.needed_scope = " ".join(words)
@@ -361,13 +238,8 @@ def test_what_the_other_side_says_is_a_short_line_of_the_question(scene: Scene, 
 
 @each_era
 def test_a_sign_in_that_does_not_help_is_asked_for_once(scene: Scene, mode: str) -> None:
-    async def connect(_: types.ElicitRequestURLParams) -> str:
-        await asyncio.to_thread(scene.connect, scene.ada)
-        return "accept"
-
     async def main() -> None:
-        async with App(scene, scene.ada, mode, connect).open() as app:
-            await app.know()
+        async with open_app(scene, mode, connect) as app:
             assert await app.call() == "ada-there"
             scene.far.grants = "read"  # whatever it is asked for
             scene.far.needed_scope = "write"
@@ -379,14 +251,13 @@ def test_a_sign_in_that_does_not_help_is_asked_for_once(scene: Scene, mode: str)
 
 @pytest.mark.parametrize(("mode", "action"), [("legacy", "accept"), ("legacy", "nothing"), (STATELESS, "accept")])
 def test_one_who_never_comes_back_gets_the_link_as_text(tmp_path: Path, far: FarSignIn, mode: str, action: str) -> None:
-    async def stay(_: types.ElicitRequestURLParams) -> str:
+    async def stay(_: App) -> str:
         if action == "nothing":
             await asyncio.Event().wait()
         return action
 
     async def main(scene: Scene) -> None:
-        async with App(scene, scene.ada, mode, stay).open() as app:
-            await app.know()
+        async with open_app(scene, mode, stay) as app:
             told = await app.call()
             assert f"connect it at {scene.url}/mounts/connect?name=far" in told and len(app.asked) == 1, told
 
@@ -418,13 +289,8 @@ def test_a_client_that_no_request_reaches_gets_the_error_with_the_link(scene: Sc
 
 @each_era
 def test_a_prompt_without_a_connection_asks_too(scene: Scene, mode: str) -> None:
-    async def connect(_: types.ElicitRequestURLParams) -> str:
-        await asyncio.to_thread(scene.connect, scene.ada)
-        return "accept"
-
     async def main() -> None:
-        async with App(scene, scene.ada, mode, connect).open() as app:
-            await app.know()
+        async with open_app(scene, mode, connect) as app:
             (message,) = (await app.client.get_prompt("far__hello")).messages
             assert isinstance(message.content, types.TextContent) and message.content.text == "ada-there"
             assert len(app.asked) == 1

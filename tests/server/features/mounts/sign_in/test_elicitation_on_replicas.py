@@ -3,13 +3,11 @@
 import asyncio
 from pathlib import Path
 
-import mcp_types as types
-
 from tests.server.auth.minted_tokens import Signed
 from tests.server.auth.sign_in_server import Browser
 from tests.server.features.mounts.mounted import url_mount, write_config
+from tests.server.features.mounts.sign_in.app import accept, each_era, open_app, run
 from tests.server.features.mounts.sign_in.far_sign_in import far_sign_in
-from tests.server.features.mounts.sign_in.test_elicitation import App, each_era, run
 from tests.server.features.mounts.sign_in.test_sign_in import AUTH, Scene, come_back
 from tests.servers.postgres import Postgres
 from tests.servers.replicas import running_replicas
@@ -27,21 +25,14 @@ def test_a_call_goes_on_when_its_person_comes_back_to_another_server(
     tmp_path: Path, postgres: Postgres, mode: str
 ) -> None:
     async def main(scene: Scene, other: int) -> None:
-        agreed = asyncio.Event()
-
-        async def accept(_: types.ElicitRequestURLParams) -> str:
-            agreed.set()
-            return "accept"
-
-        async with App(scene, scene.ada, mode, accept).open() as app:
-            await app.know()
+        async with open_app(scene, mode, accept) as app:
             for number in (1, 2):  # without a connection, and with too few rights
                 calling = asyncio.create_task(app.call())
-                await agreed.wait()
+                await app.is_asked.wait()
                 await asyncio.to_thread(connect_at, scene, other)
                 assert await calling == "ada-there" and len(app.asked) == number
                 scene.far.needed_scope = "write"
-                agreed.clear()
+                app.is_asked.clear()
 
     with far_sign_in() as far:
         options = ("--auth", "oauth", *write_config(tmp_path, url_mount(f"{far.origin}/mcp", "far", *AUTH)))

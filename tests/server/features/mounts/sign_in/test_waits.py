@@ -1,20 +1,19 @@
 """A call that has waited for a sign-in goes on only where it may still be made."""
 
 import asyncio
-import contextlib
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-import mcp_types as types
 import pytest
 
 from tests.clients.raw_client import eventually
-from tests.server.auth.minted_tokens import asked, signed_site
+from tests.server.auth.minted_tokens import asked
 from tests.server.features.mounts.choices.chooser import Chooser
 from tests.server.features.mounts.mounted import url_mount, write_config
+from tests.server.features.mounts.sign_in.app import App, accept, connect, disconnect, each_era, open_app, run
 from tests.server.features.mounts.sign_in.far_sign_in import FarSignIn
-from tests.server.features.mounts.sign_in.test_elicitation import App, disconnect, each_era, far, run, scene
+from tests.server.features.mounts.sign_in.test_elicitation import far, opened_scene, scene
 from tests.server.features.mounts.sign_in.test_sign_in import AUTH, Scene
 from toolgate.server.features.mounts.control import MountControl
 
@@ -25,19 +24,12 @@ Change = Callable[[App], Awaitable[None]]
 
 async def call_and_change(scene: Scene, mode: str, change: Change, *, connects: bool = True) -> str:
     """Return what a call is told that waits while something changes, and whose person connects then."""
-    agreed = asyncio.Event()
-
-    async def accept(_: types.ElicitRequestURLParams) -> str:
-        agreed.set()
-        return "accept"
-
-    async with App(scene, scene.ada, mode, accept).open() as app:
-        await app.know()
+    async with open_app(scene, mode, accept) as app:
         calling = asyncio.create_task(app.call())
-        await agreed.wait()
+        await app.is_asked.wait()
         await change(app)
         if connects:
-            await asyncio.to_thread(scene.connect, scene.ada)
+            await app.connect()
         return await calling
 
 
@@ -100,25 +92,20 @@ def test_a_mount_that_is_removed_or_changed_ends_the_wait(
 def test_a_call_that_waits_counts_once_against_the_limit_of_its_mount(
     tmp_path: Path, far: FarSignIn, mode: str
 ) -> None:
-    async def connect(scene: Scene) -> None:
-        async def accept(_: types.ElicitRequestURLParams) -> str:
-            await asyncio.to_thread(scene.connect, scene.ada)
-            return "accept"
-
-        async with App(scene, scene.ada, mode, accept).open() as app:
-            await app.know()
+    async def main(scene: Scene) -> None:
+        async with open_app(scene, mode, connect) as app:
             assert await app.call() == "ada-there"
             assert (await app.call()).startswith("LIMITED: ")
 
-    with limited_scene(tmp_path, far, 1) as scene:
-        run(connect(scene))
+    with opened_scene(tmp_path, far, lines=["limits = { calls = 1 }"]) as scene:
+        run(main(scene))
 
 
 def test_a_state_that_is_sent_again_is_a_new_call(tmp_path: Path, far: FarSignIn) -> None:
     meta = {"io.modelcontextprotocol/clientCapabilities": {"elicitation": {"url": {}}}}
     call: dict[str, Any] = {"name": "far__whoami", "arguments": {}, "_meta": meta}
 
-    with limited_scene(tmp_path, far, 2) as scene:
+    with opened_scene(tmp_path, far, lines=["limits = { calls = 2 }"]) as scene:
 
         def ask(method: str, **params: Any) -> Any:
             _, raw, said = asked(scene.signed, scene.ada.token, method, {"_meta": meta, **params})
@@ -138,10 +125,3 @@ def test_a_state_that_is_sent_again_is_a_new_call(tmp_path: Path, far: FarSignIn
         scene.connect(scene.ada)
         assert [answer(), answer()] == ["ada-there", "ada-there"]
         assert answer().startswith("LIMITED: ")
-
-
-@contextlib.contextmanager
-def limited_scene(folder: Path, far: FarSignIn, calls: int) -> Iterator[Scene]:
-    table = url_mount(f"{far.origin}/mcp", "far", *AUTH, f"limits = {{ calls = {calls} }}")
-    with signed_site(folder / "server", *write_config(folder, table)) as signed:
-        yield Scene(signed, far)
