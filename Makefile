@@ -96,7 +96,7 @@ test: GROUPS := python chromium sandbox proxies utilities
 test: requirements ## run all tests against the real server; the core tests on each Python
 	@$(MAKE) --no-print-directory tested GROUPS="$(GROUPS)"
 
-tested: .venv/.dev tests/interop/node_modules/.installed .venv/frameworks/mcp2/.installed .venv/.rewritten $(VERSIONS:%=.venv-%/.dev) packages-of-tests
+tested: .venv/.dev tests/interop/node_modules/.installed $(patsubst %,.venv/frameworks/%/.installed,mcp2 servers) .venv/.rewritten $(VERSIONS:%=.venv-%/.dev) packages-of-tests
 	@$(MAKE) --no-print-directory -j2 suite cores
 
 # A commit to the disk of a virtual machine takes 7 ms, and the tests make tens of thousands. None survives a power cut

@@ -48,6 +48,15 @@ def register(port: int, servers: Mapping[str, str]) -> list[str]:
     return tools
 
 
+def protect(port: int, issuer: str) -> str:
+    """Serve all tools at one URL that takes the tokens of an issuer, and return its path."""
+    config = {"authorization_servers": [issuer]}
+    tools = [tool["id"] for tool in _ask(port, "/tools")]
+    server = {"name": "protected", "associated_tools": tools, "oauth_enabled": True, "oauth_config": config}
+    made = _ask(port, "/servers", {"server": server, "visibility": "public"})
+    return f"/servers/{made['id']}/mcp"
+
+
 def _ask(port: int, path: str, body: Mapping[str, Any] | None = None) -> Any:
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", data, {"Content-Type": "application/json"})

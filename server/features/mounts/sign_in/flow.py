@@ -188,6 +188,7 @@ class MountSignIn:
             raise SignInFault(f"{server.issuer} registers no clients: {REMEDY}")
         document = describe_client(self._public_url, self._name)
         described = {key: document[key] for key in ("client_name", "redirect_uris", "application_type")}
+        described["token_endpoint_auth_method"] = requests.choose_registered_method(server.auth_methods)
         try:
             told = await register_client(self._requests, server, described, REMEDY)
         except McpClientError as error:
@@ -217,9 +218,10 @@ def _refuse_mix_up(server: IssuerMetadata) -> None:
 
 
 def _read_client(told: Mapping[str, Any]) -> FarClient:
-    """Return the client that a server has registered. One may give a secret that nobody asked for."""
+    """Return the client that a server has registered. One may give a secret that nobody asked for: a client of the
+    method `none` does not show it (RFC 7591 section 2)."""
     secret, method = told.get("client_secret"), told.get("token_endpoint_auth_method")
-    if not isinstance(secret, str) or not secret:
+    if not isinstance(secret, str) or not secret or method == requests.NONE:
         return FarClient(told["client_id"])
     return FarClient(told["client_id"], secret, requests.BASIC if method == requests.BASIC else requests.POST)
 

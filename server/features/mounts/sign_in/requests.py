@@ -17,7 +17,7 @@ from toolgate.server.cli.mcp_client.http import ServerUnreachableError
 from toolgate.server.cli.sign_in.requests import FORM, OAuthAnswer, OAuthRequests
 from toolgate.server.features.mounts.sign_in.store import FarClient, SignedIn, SignInFault
 
-BASIC, POST = "client_secret_basic", "client_secret_post"
+BASIC, POST, NONE = "client_secret_basic", "client_secret_post", "none"
 EARLY, SHARE = 30.0, 0.2  # a token is refreshed so many seconds before its end, or at this share of its life
 SHORTEST = 1.0  # seconds that each token is used, whatever is said of it
 MAX_DIGITS = 12  # of a number that is written as a text
@@ -116,10 +116,17 @@ def encode_basic(id: str, secret: str) -> str:
 
 
 def choose_method(secret: str, methods: Sequence[str]) -> str:
-    """Return how a client shows its secret to a server whose metadata name these methods."""
+    """Return how a client shows its secret to a server whose metadata name these methods: by the first of them, since
+    not every server can do all that it names."""
     if not secret:
-        return "none"
-    return BASIC if BASIC in (methods or (BASIC,)) else POST  # RFC 8414 section 2
+        return NONE
+    shown = [method for method in methods or (BASIC,) if method in (BASIC, POST)]  # RFC 8414 section 2
+    return shown[0] if shown else POST
+
+
+def choose_registered_method(methods: Sequence[str]) -> str:
+    """Return how a client that registers itself shows who it is: without a secret where the server may take that."""
+    return NONE if not methods or NONE in methods else choose_method("any", methods)
 
 
 def _read_tokens(answer: OAuthAnswer, before: SignedIn) -> tuple[SignedIn, float | None]:

@@ -24,6 +24,7 @@ from tests.servers.forked_command import COMMAND
 from tests.servers.home_page_server import AppUser
 from tests.transports.web.test_home import _csrf as find_csrf
 
+BASIC, POST = "client_secret_basic", "client_secret_post"
 AUTH = ('auth = "oauth"', 'scope = "tools:shell"')
 CONNECT = "far__connect"  # what a person is shown who never connected
 OURS = ('client_id = "ours"', 'client_secret = "${secret:FAR}"', 'scopes = ["a", "b"]')
@@ -365,6 +366,19 @@ def test_the_operators_client_shows_its_secret(scene: Scene) -> None:
     scene.wait_listed(scene.ada)
     assert scene.call(scene.ada) == "ada-there" and scene.far.registered == []
     assert find_files_with(scene.state, "s3cret-of-the-client") == []
+
+
+@pytest.mark.parametrize("lines", [(*OURS, 'audience = "ISSUER"')])
+@pytest.mark.parametrize(("methods", "is_in_form"), [([POST, BASIC], True), ([BASIC, POST], False), ([], False)])
+def test_the_operators_client_shows_its_secret_as_the_server_prefers(
+    scene: Scene, methods: list[str], is_in_form: bool
+) -> None:
+    set_secret(scene.state, "FAR", "s3cret")
+    scene.far.static = {"ours": "s3cret"}
+    scene.far.metadata = {"token_endpoint_auth_methods_supported": methods} if methods else {}
+    assert scene.connect(scene.ada).status == 200
+    assert any("client_secret=s3cret" in each for each in scene.far.seen) is is_in_form
+    assert any(each.startswith("Basic ") for each in scene.far.seen) is not is_in_form
 
 
 @pytest.mark.parametrize("lines", [(*OURS, 'audience = "https://auth.example"')])
