@@ -27,7 +27,7 @@ HOMES = {
     "joserfc": "server/auth/tokens/jose.py",
     "jsonschema_rs": "tools/api/schema/schema.py",
     "lxml": "tools/reading/web/html/",
-    "h11": ("tools/sandbox/egress/http.py", "server/features/mounts/upstream/http_connection.py"),
+    "h11": "tools/sandbox/egress/http.py",
     "opentelemetry": "server/telemetry/traces.py",
     "playwright": "tools/browser/",
     "prometheus_client": "server/telemetry/metrics/",

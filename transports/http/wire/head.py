@@ -83,7 +83,7 @@ def parse_head(data: bytes) -> Head:
     if (major, minor) not in ((b"1", b"1"), (b"1", b"0")):
         raise HttpError(505, "the version must be HTTP/1.1 or HTTP/1.0")
     is_old = minor == b"0"
-    fields = _parse_fields(data, line.end())
+    fields = parse_header_fields(data, line.end())
     headers = _merge_fields(fields)
     raw_path, query = _read_target(method, target, headers)
     if not is_old and b"host" not in headers:
@@ -99,7 +99,7 @@ def parse_head(data: bytes) -> Head:
         "1.0" if is_old else "1.1",
         tuple(fields),
         headers,
-        _read_length(headers, is_old=is_old),
+        read_body_length(headers, is_old=is_old),
         len(data),
         not is_old and b"close" not in connection,
         expects and not is_old,
@@ -123,7 +123,8 @@ def find_control(data: bytes, begin: int, scanned: int) -> bool:
     return is_bare or CONTROL.search(data, max(begin, scanned - 1)) is not None
 
 
-def _parse_fields(data: bytes, begin: int) -> list[tuple[bytes, bytes]]:
+def parse_header_fields(data: bytes, begin: int) -> list[tuple[bytes, bytes]]:
+    """Return the lines of a head, whose first one begins at `begin`. Raises HttpError."""
     fields: list[tuple[bytes, bytes]] = []
     end = len(data) - 2  # the empty line
     while begin < end:
@@ -175,8 +176,8 @@ def _read_target(method: bytes, target: bytes, headers: dict[bytes, bytes]) -> t
     return absolute[2] or b"/", (absolute[3] or b"?")[1:]
 
 
-def _read_length(headers: dict[bytes, bytes], *, is_old: bool) -> int | None:
-    """Return the length of the body, or None for a chunked one."""
+def read_body_length(headers: Mapping[bytes, bytes], *, is_old: bool) -> int | None:
+    """Return the length of the body, or None for a chunked one. Raises HttpError."""
     length, coding = headers.get(b"content-length"), headers.get(b"transfer-encoding")
     if coding is not None:
         if length is not None:

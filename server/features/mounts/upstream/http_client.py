@@ -168,9 +168,8 @@ class HttpClient:
         try:
             connection = await self._take_connection()
             try:
-                head = await connection.request(method, self._target, [*sent.items()], body)
-                told = {name.decode("latin-1"): value.decode("latin-1") for name, value in head.headers}
-                yield HttpAnswer(head.status_code, told, connection.read_body(), self._secrets)
+                head = await connection.request(method, self._target, sent.items(), body)
+                yield HttpAnswer(head.status, head.headers, connection.read_body(), self._secrets)
             finally:
                 self._give_back(connection)
         finally:

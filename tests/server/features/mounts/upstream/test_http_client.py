@@ -6,9 +6,10 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from toolgate.server.features.mounts.upstream import http_client
+from toolgate.server.features.mounts.upstream import http_client, http_connection
 from toolgate.server.features.mounts.upstream.errors import MountError
 from toolgate.server.features.mounts.upstream.http_client import HttpClient, list_secrets
+from toolgate.server.features.mounts.upstream.http_connection import open_connection
 
 PLAIN = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"
 STREAM = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -215,6 +216,195 @@ def test_a_second_answer_is_nobody_elses() -> None:
         assert upstream.connections == 2, "the first one is not used again"
 
     talk(body, (PLAIN, b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]"), (PLAIN,))
+
+
+def split(data: bytes) -> tuple[bytes, ...]:
+    """Return the bytes one by one."""
+    return tuple(data[place : place + 1] for place in range(len(data)))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        PLAIN,
+        b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early\r\nLink: a\r\n\r\n" + PLAIN,
+        STREAM + b"2;a=b\r\n{}\r\n" + LAST,
+    ],
+    ids=["plain", "after interim ones", "in a chunk"],
+)
+def test_an_answer_in_single_bytes_is_whole(data: bytes) -> None:
+    async def body(upstream: Upstream, client: HttpClient) -> None:
+        assert [await ask(client), await ask(client)] == [b"{}"] * 2
+        assert upstream.connections == 1
+
+    talk(body, split(data), split(data))
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"HTTP/1.1 200 OK\r\n\r\n",
+        b"HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\n",
+        b"HTTP/1.1 200\r\nConnection: a, Close\r\n\r\n",
+    ],
+    ids=["no length", "HTTP/1.0", "close"],
+)
+def test_a_connection_that_ends_with_its_answer_is_left(head: bytes) -> None:
+    async def body(upstream: Upstream, client: HttpClient) -> None:
+        assert [await ask(client), await ask(client)] == [b"{}"] * 2
+        assert upstream.connections == 2
+
+    talk(body, (head, b"{", b"}", b""), (PLAIN,))
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\n{}",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n{}",
+        b"HTTP/1.1 101 Switching\r\nUpgrade: a\r\nConnection: upgrade\r\n\r\n",
+        b"HTTP/2 200\r\n\r\n{}",
+        b"SSH-2.0-x",
+        b"HTTP/1.1 103 Early\r\n\r\n" * 10_000,
+    ],
+    ids=[
+        "two lengths",
+        "length and chunks",
+        "another protocol",
+        "another version",
+        "a greeting",
+        "endless interim ones",
+    ],
+)
+def test_a_response_that_can_be_read_in_two_ways_is_none(head: bytes) -> None:
+    async def body(_upstream: Upstream, client: HttpClient) -> None:
+        with pytest.raises(MountError) as caught:
+            await ask(client)
+        assert caught.value.text.startswith("CONNECTION_LOST: its response can't be read: ")
+        assert await ask(client) == b"{}"
+
+    talk(body, (head,), (PLAIN,))
+
+
+def test_a_target_that_breaks_out_of_its_line_is_not_sent() -> None:
+    async def body(upstream: Upstream, client: HttpClient) -> None:
+        with pytest.raises(MountError) as caught:
+            await ask(client.at(f"http://127.0.0.1:{upstream.port}/a HTTP/1.1"))
+        assert caught.value.code == "CONNECT_FAILED"
+        assert not upstream.requests
+
+    talk(body)
+
+
+def test_a_request_on_a_closed_connection_is_not_sent() -> None:
+    async def body(upstream: Upstream, _client: HttpClient) -> None:
+        connection = await open_connection("127.0.0.1", upstream.port, None)
+        connection.close()
+        with pytest.raises(MountError) as caught:
+            await connection.request("GET", "/", [], b"")
+        assert caught.value.code == "CONNECT_FAILED"
+
+    talk(body)
+
+
+def test_a_body_of_more_than_the_limit_ends_its_connection() -> None:
+    async def body(upstream: Upstream, client: HttpClient) -> None:
+        with pytest.raises(MountError) as caught:
+            async with client.open("POST", {}, b"{}") as response:
+                await response.read(100_000)
+        assert caught.value.code == "TOO_LARGE"
+        await upstream.ended.wait()
+
+    talk(body, (b"HTTP/1.1 200 OK\r\nContent-Length: 200000\r\n\r\n", bytes(150_000)))
+
+
+def test_a_request_that_is_given_up_ends_its_connection() -> None:
+    async def body(upstream: Upstream, client: HttpClient) -> None:
+        asking = asyncio.create_task(ask(client))
+        await upstream.sent.wait()
+        asking.cancel()
+        await upstream.ended.wait()
+        assert await ask(client) == b"{}"
+
+    talk(body, (PLAIN[:-1],), (PLAIN,))
+
+
+def talk_by_hand(
+    serve: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]],
+    body: Callable[[HttpClient], Awaitable[None]],
+) -> None:
+    """Run `body` with a client of a server whose connections `serve` holds, and closes at its end."""
+
+    async def hold(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.closing(writer), contextlib.suppress(ConnectionError):
+            await serve(reader, writer)
+
+    async def run() -> None:
+        async with asyncio.timeout(30), await asyncio.start_server(hold, "127.0.0.1", 0) as server:
+            client = HttpClient(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/", {})
+            try:
+                await body(client)
+            finally:
+                await client.close()
+
+    asyncio.run(run())
+
+
+def test_a_server_sends_no_faster_than_its_reader_reads() -> None:
+    size, sent = 64 * 2**20, 0
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal sent
+        await reader.readuntil(b"{}")
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % size)
+        for _ in range(size // 2**16):
+            writer.write(bytes(2**16))
+            await writer.drain()
+            sent += 2**16
+
+    async def body(client: HttpClient) -> None:
+        async with client.open("POST", {}, b"{}") as response:
+            for _ in range(2_000):  # turns of the loop: enough for all of it
+                await asyncio.sleep(0)
+            assert sent < size // 2
+            assert sum([len(part) async for part in response.body]) == size
+
+    talk_by_hand(serve, body)
+
+
+def test_a_request_that_nobody_reads_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_connection, "WRITE_TIMEOUT", 0.05)
+    is_over = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        await is_over.wait()
+
+    async def body(client: HttpClient) -> None:
+        with pytest.raises(MountError) as caught:
+            async with client.open("POST", {}, bytes(64 * 2**20)):
+                pass
+        assert caught.value.code == "CONNECTION_LOST"
+        is_over.set()
+
+    talk_by_hand(serve, body)
+
+
+def test_a_response_that_comes_before_its_request_is_read_counts() -> None:
+    is_over = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 413 Too Large\r\nContent-Length: 0\r\n\r\n")
+        await is_over.wait()
+
+    async def body(client: HttpClient) -> None:
+        for _ in range(2):  # on a connection each: the first one is still taken
+            async with client.open("POST", {}, bytes(16 * 2**20)) as response:
+                assert (response.status, await response.read(10)) == (413, b"")
+        is_over.set()
+
+    talk_by_hand(serve, body)
 
 
 def test_keys_in_a_url_are_not_repeated() -> None:
