@@ -14,6 +14,7 @@ from tests.clients.raw_http_client import Site, spoken
 Connect = Callable[..., Server]
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("revision", REVISIONS)
 def test_a_whole_conversation(connect: Connect, revision: str) -> None:
     server = connect(revision=revision)
