@@ -15,7 +15,7 @@ from tests.clients.chromium import browser
 from tests.clients.raw_client import PATIENCE, ROOT, Server, served
 from tests.clients.raw_http_client import Opener, Site, site, spoken
 from tests.needed_features import needs_deleted
-from tests.servers import forked_command
+from tests.servers import compiled_pages, forked_command
 from tests.servers.open_folder import open_folder
 from tests.servers.postgres import Postgres, running_postgres
 from tests.servers.state_limits import BUSY, CALL, set_limits
@@ -35,6 +35,7 @@ PACKAGES = {
 
 gc.disable()  # objects from the imports stay
 set_limits(PATIENCE, PATIENCE)
+compiled_pages.keep_compiled()
 
 SLOW = (  # the files that take 20 s or more, the slowest first: else one of them ends alone
     "escape/test_escapes.py",

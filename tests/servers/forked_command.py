@@ -7,7 +7,7 @@ import atexit
 import contextlib
 import functools
 import gc
-import importlib
+import importlib.util
 import json
 import os
 import pickle
@@ -34,7 +34,10 @@ KNOWN = (  # what commands import, and a server that has no clients yet does not
     "toolgate.server.cli.commands.call",
     "toolgate.server.cli.commands.oauth_client",
     "toolgate.server.cli.commands.user",
+    "toolgate.server.cli.parsing.command_line",
     "toolgate.server.cli.readiness",
+    "toolgate.server.features.mounts.upstream.http_connection",
+    "toolgate.server.features.postgres.database.store",
     "toolgate.server.policy.nonces",
     "toolgate.server.state.migrate",
     "toolgate.server.state.schema",
@@ -51,7 +54,21 @@ KNOWN = (  # what commands import, and a server that has no clients yet does not
     "toolgate.transports.stdio",
     "toolgate.transports.streamable_http",
 )
-OTHERS = ("argon2", "certifi", "ctypes", "difflib", "httpx", "jsonschema_rs", "prometheus_client")
+OTHERS = (
+    "anyio._backends._asyncio",
+    "argon2",
+    "certifi",
+    "cryptography.hazmat.primitives.ciphers.aead",
+    "ctypes",
+    "difflib",
+    "httpx",
+    "jinja2",
+    "joserfc.jwk",
+    "joserfc.jws",
+    "jsonschema_rs",
+    "prometheus_client",
+)
+ROW_MODULES = ("feature", "options", "commands", "check", "state", "doctor", "isolation")  # `module:NAME` of a feature
 PLUGINS = ROOT / "tests" / "plugins"
 SERVER = ("-t", "-s", "--auth", "oauth", "--port", "0", "--drain", "0")  # its start is repeated most
 MOST = 1 << 20  # bytes of a command and its environment
@@ -204,7 +221,7 @@ def run(words: Sequence[str], text: str, *, cwd: Path, env: Mapping[str, str]) -
 
 
 def _serve(control: socket.socket, modules: Sequence[str]) -> None:
-    _import_modules([*KNOWN, *OTHERS, *modules])
+    _import_modules([*KNOWN, *_list_features(), *OTHERS, *modules])
     _repeat_start()
     gc.collect()
     gc.freeze()  # a collection in a fork would copy every page
@@ -241,6 +258,24 @@ def _import_modules(names: Iterable[str]) -> None:
             importlib.import_module(name)
 
 
+def _load_beside(name: str) -> Any:
+    """Return a module of this folder: `tests` is no package for a command."""
+    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _list_features() -> Iterator[str]:
+    """Yield the modules of features, which a server imports if it has the feature."""
+    from toolgate.server.config.feature_rows import FEATURES, ROOM
+
+    for row in FEATURES:
+        places = (getattr(row, name) for name in ROW_MODULES)
+        yield from (f"{ROOM}.{place.partition(':')[0]}" for place in places if place)
+
+
 def _repeat_start() -> None:
     """Make once what each server's start would make again: import its modules, compile its patterns, describe its
     parts. A fork starts a server, and lists the modules and patterns."""
@@ -270,6 +305,7 @@ def _repeat_start() -> None:
     from toolgate.tools.reading.web import vetted_client
     from toolgate.tools.sandbox import syscalls
 
+    _load_beside("compiled_pages").compile_pages()
     vetted_client.make_tls_context()
     for file in sorted(PLUGINS.glob("*.py")):
         loader.compile_source(file.read_bytes(), str(file))
