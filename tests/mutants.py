@@ -74,14 +74,14 @@ SUITES: dict[str, tuple[str, ...]] = {  # a module or folder → its tests
     ),
     "server/state/rows/due_callbacks.py": ("tests/server/state/rows/test_callback_timer.py",),
     "server/state/rows/sessions.py": ("tests/transports/test_restart.py",),
-    "server/telemetry/audit/entry.py": ("tests/server/telemetry/audit/test_log.py",),
-    "server/telemetry/audit/log.py": ("tests/server/telemetry/audit/test_log.py",),
-    "server/telemetry/audit/reader.py": (
-        "tests/server/telemetry/audit/test_log.py",
-        "tests/server/cli/commands/test_audit.py",
+    "server/state/audit/entry.py": ("tests/server/features/telemetry/audit/test_log.py",),
+    "server/features/telemetry/audit/log.py": ("tests/server/features/telemetry/audit/test_log.py",),
+    "server/features/telemetry/audit/reader.py": (
+        "tests/server/features/telemetry/audit/test_log.py",
+        "tests/server/features/telemetry/test_audit_command.py",
     ),
-    "server/telemetry/audit/redaction.py": ("tests/server/telemetry/audit/test_recorder.py",),
-    "server/telemetry/audit/recorder.py": ("tests/server/telemetry/audit/test_recorder.py",),
+    "server/features/telemetry/audit/redaction.py": ("tests/server/features/telemetry/audit/test_recorder.py",),
+    "server/features/telemetry/audit/recorder.py": ("tests/server/features/telemetry/audit/test_recorder.py",),
     "server/workspaces/sparse_files.py": ("tests/server/workspaces/test_folders.py",),
     "server/workspaces/archive.py": (
         "tests/server/workspaces/test_folders.py",

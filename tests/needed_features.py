@@ -10,7 +10,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 FOLDER = "server/features"
-FEATURES = ("clients", "events", "mounts", "nodes", "postgres", "remote_checks", "replicas")
+FEATURES = ("clients", "events", "mounts", "nodes", "postgres", "remote_checks", "replicas", "telemetry")
 PREFIXES = ("toolgate.server.features.", "tests.server.features.")
 
 

@@ -25,7 +25,6 @@ from toolgate.transports import stdio
 if TYPE_CHECKING:
     from toolgate.server.app.http_app import HttpApp
     from toolgate.server.overview.dashboard import Dashboard
-    from toolgate.server.telemetry.metrics.collector import Metrics
 
 log = logging.getLogger("toolgate")
 
@@ -147,25 +146,11 @@ class App:
         """Return what the first page reads."""
         from toolgate.server.overview.dashboard import Dashboard  # start-up: stdio does without
 
-        host, telemetry = self.host, self.host.telemetry()
-        calls, trail = host.shown_calls(), telemetry.own_entries()
+        host, server = self.host, self.host.server()
+        calls, trail = host.shown_calls(), host.own_entries()
         assert calls is not None  # HTTP is served
         parts, added = host.health_parts, [create_part() for create_part in host.page_parts]
-        return Dashboard(host.server(), host.store(), host.clock(), host.workspaces(), calls, trail, parts, added)
-
-    def create_metrics(self) -> "Metrics":
-        """Return the metrics, with all that is behind the transports."""
-        from toolgate.server.telemetry.metrics import gauges  # start-up, as above
-
-        host, metrics = self.host, self.host.telemetry().metrics
-        assert metrics is not None  # HTTP is served
-        server, workspaces = host.server(), host.workspaces()
-        subscriptions, work = server.notifications.subscriptions, server.call_tasks.work
-        search, reader = host.search().load(), host.page_reader()
-        metrics.add_rows(gauges.server_rows(subscriptions, work, workspaces, search, reader, workspaces.level))
-        for list_rows in host.metric_rows:
-            metrics.add_rows(list_rows())
-        return metrics
+        return Dashboard(server, host.store(), host.clock(), host.workspaces(), calls, trail, parts, added)
 
     def _create_site(self, announce: Announce | None) -> "HttpApp":
         from toolgate.server.app.http_app import HttpApp  # start-up: stdio does without all of HTTP
@@ -181,7 +166,8 @@ class App:
             count_running=lambda: 0 if workspaces.outlive_server else sum(workspaces.count_running()),
             overview=self.create_dashboard(),
             sandbox=workspaces.level,
-            metrics=self.create_metrics(),
+            documents=dict(open_document() for open_document in host.documents),
+            on_serving=host.on.serving,
             open_sessions=host.open_sessions(),
             grant_holders=host.grant_holders,
             begin_end=host.on.ending,
@@ -208,10 +194,9 @@ class App:
         """Push the end of each part. What is pushed last ends first, and a part that was never made needs no end."""
         host, push = self.host, self._ends.push_async_callback
         push(_end, host.bus, lambda bus: bus.close() if bus is not None else None)
-        push(_end, host.telemetry, lambda telemetry: telemetry.wait_for_traces())
+        push(host.on.end)
         push(_end, host.lock, os.close)
         push(_end, host.store, lambda store: store.aclose())
-        push(_end, host.telemetry, lambda telemetry: telemetry.aclose())
         push(_end, host.web, lambda web: web.close())
         push(_end, host.page_reader, lambda reader: reader.close())
         push(host.on.close)
@@ -220,7 +205,7 @@ class App:
         push(_end, host.served, lambda served: served.close())
         push(_end, host.file_changes, lambda changes: changes.close())
         push(_end, host.server, lambda server: server.updates.close())
-        push(_end, host.telemetry, lambda telemetry: telemetry.begin_flush())
+        self._ends.callback(host.on.calls_end)
         push(_end, host.call_tasks, self._end_tasks)
         push(_end, host.questions, lambda questions: questions.close())
         push(self._jobs.close)

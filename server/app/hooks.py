@@ -11,6 +11,7 @@ import msgspec
 from toolgate.server.base.hooks import AsyncHook, Hook
 
 if TYPE_CHECKING:
+    from toolgate.server.base.reports.http_gauges import HttpGauges
     from toolgate.server.calls.question import QuestionView
     from toolgate.server.policy.rules import Rule
     from toolgate.server.protocol.task import StoredTask
@@ -32,8 +33,11 @@ class HostHooks(msgspec.Struct, frozen=True, eq=False):
     swap: another registry is served: the one before, and the one now
     removal: a principal was removed
     replicas_change: these replicas live now
+    serving: HTTP is served; with what can be measured of it
     ending: the end has begun: end what waits for no answer
+    calls_end: no call runs any more
     close: the workspaces are closed, and the state is still open
+    end: the state is closed
     """
 
     firing: "Hook[[Connection, Firing, int]]" = msgspec.field(default_factory=Hook)
@@ -45,5 +49,8 @@ class HostHooks(msgspec.Struct, frozen=True, eq=False):
     swap: "Hook[[Registry, Registry]]" = msgspec.field(default_factory=Hook)
     removal: "AsyncHook[[str]]" = msgspec.field(default_factory=AsyncHook)
     replicas_change: "Hook[[frozenset[str]]]" = msgspec.field(default_factory=Hook)
+    serving: "Hook[[HttpGauges]]" = msgspec.field(default_factory=Hook)
     ending: "Hook[[]]" = msgspec.field(default_factory=Hook)
+    calls_end: "Hook[[]]" = msgspec.field(default_factory=Hook)
     close: "AsyncHook[[]]" = msgspec.field(default_factory=AsyncHook)
+    end: "AsyncHook[[]]" = msgspec.field(default_factory=AsyncHook)

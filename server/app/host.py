@@ -20,6 +20,7 @@ from toolgate.server.app.state_host import StateHost
 from toolgate.server.base.principal import LOCAL_NAME
 from toolgate.server.base.watch import FileChanges
 from toolgate.server.calls.notifier import LocalNotifier, Notifier
+from toolgate.server.calls.observers import Observers
 from toolgate.server.calls.pending_questions import MemoryQuestionStore, PendingQuestions, QuestionStore
 from toolgate.server.calls.recent_calls import CallFeed, RecentCalls
 from toolgate.server.calls.sharing import NoticeSharing, TaskSharing
@@ -35,8 +36,6 @@ from toolgate.server.state.rows.callback_timer import CallbackTimer, Firing
 from toolgate.server.state.rows.callbacks import CallbackStore
 from toolgate.server.state.rows.plans import PlanStore
 from toolgate.server.state.rows.todos import TodoStore
-from toolgate.server.telemetry.audit.store import AuditFileStore, AuditStore
-from toolgate.server.telemetry.setup import Telemetry
 from toolgate.server.workspaces.workspaces import Workspaces
 from toolgate.tools.api.context.notices import Notices
 from toolgate.tools.api.context.services import CallerState, Services, Settings
@@ -61,9 +60,12 @@ if TYPE_CHECKING:
     from toolgate.server.base.reports.health import PartHealth
     from toolgate.server.base.reports.metric_rows import MetricRow
     from toolgate.server.base.reports.page_part import PagePart
+    from toolgate.server.calls.observers import Observer
+    from toolgate.server.state.audit.store import AuditStore, EntryReader
     from toolgate.server.state.rows.working_directories import WorkingDirectories
     from toolgate.server.workspaces.retention import WorkspaceCleaner
     from toolgate.tools.api.registry import Part, Registry
+    from toolgate.transports.http.wire.request import Handler
     from toolgate.transports.web.home import ClientSettings
     from toolgate.transports.web.http import Request, WebEndpoint
     from toolgate.transports.web.page_context import PageContext, Visitor
@@ -105,6 +107,8 @@ class AppHost(StateHost):
         self.jobs: list[Job] = []
         self.health_parts: list[Callable[[], PartHealth]] = []  # what /ready and the page name
         self.metric_rows: list[Callable[[], list[MetricRow]]] = []
+        self.observers: list[Callable[[], Sequence[Observer]]] = []  # of each call
+        self.documents: list[Callable[[], tuple[str, Handler]]] = []  # paths that HTTP answers beside the transports
         self.parts: list[Part] = []  # built-in parts, beside those of the core
         self.part_sources: list[Callable[[Registry], Sequence[Part]]] = []  # parts that change, beside the registry's
         self.methods: list[ListMethods] = []
@@ -143,10 +147,11 @@ class AppHost(StateHost):
         self.notifications = Slot("notifications", Notifications)
         self.notifier: Slot[Notifier] = Slot("notifier", self._create_notifier)
         # -- what observes them
-        self.audit_store: Slot[AuditStore] = Slot("audit_store", lambda: AuditFileStore(config.state))
+        self.audit_rows: Slot[AuditStore | None] = Slot("audit_rows", lambda: None)  # PostgreSQL fills it
+        self.own_entries: Slot[EntryReader | None] = Slot("own_entries", lambda: None)  # a person's, for the first page
+        self.trace: Slot[Callable[[Any], Any] | None] = Slot("trace", lambda: None)  # wraps each method
         self.recent_calls = Slot("recent_calls", lambda: RecentCalls() if config.is_remote else None)
         self.shown_calls: Slot[CallFeed | None] = Slot("shown_calls", self.recent_calls)
-        self.telemetry = Slot("telemetry", self._create_telemetry)
         # -- the server
         self.list_clients: Slot[Callable[[str], ClientSettings]] = Slot("list_clients", build.find_clients)
         self.settings = Settings(hold=config.hold - min(MARGIN, config.hold / 4), any_file=not config.is_remote)
@@ -286,19 +291,13 @@ class AppHost(StateHost):
     def _create_notifier(self) -> Notifier:
         return LocalNotifier(self.notifications(), self.server().updates)
 
-    def _create_telemetry(self) -> Telemetry:
-        workspaces = self.workspaces()
-        return Telemetry(
-            self.config,
-            self.audit_store(),
-            is_sandboxed=workspaces.level != "none",
-            sandbox_level=workspaces.sandbox_level,
-            registry=lambda: self.server().registry,
-            recent_calls=self.recent_calls(),
-        )
+    def _create_observers(self) -> Observers:
+        observers = [observer for list_observers in self.observers for observer in list_observers()]
+        calls = self.recent_calls()
+        return Observers([*observers, calls] if calls is not None else observers)
 
     def _create_server(self) -> Server:
-        config, telemetry, cleaner = self.config, self.telemetry(), self.cleaner()
+        config, cleaner = self.config, self.cleaner()
         directories, shared_notices = self.directories(), self.shared_notices()
         return Server(
             name=config.name,
@@ -319,8 +318,8 @@ class AppHost(StateHost):
             on_swap=self.on.swap,
             task_after=min(config.task_after, self.settings.hold / 2),
             wake_clients=frozenset(config.wake_client) or WAKE_CLIENTS,
-            observers=telemetry.observers(),
-            trace=telemetry.traces.trace_method if telemetry.traces is not None else None,
+            observers=self._create_observers(),
+            trace=self.trace(),
             streaming=config.classic.streaming,
             full_structure=config.structured_output == "full",
             security_schemes=self._find_security_schemes(),

@@ -5,7 +5,7 @@ import contextlib
 import logging
 import pkgutil
 from collections import Counter
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
@@ -19,6 +19,7 @@ from toolgate.server.auth.login.trusted_proxies import TrustedProxies
 from toolgate.server.auth.revocation_watch import CHECK_INTERVAL, HOLDER_CHECK_INTERVAL, GrantHolder, RevocationWatch
 from toolgate.server.base.principal import GrantKey
 from toolgate.server.base.reports.health import READY, ServerHealth
+from toolgate.server.base.reports.http_gauges import HttpGauges
 from toolgate.server.config.load import Config
 from toolgate.server.config.transports import HTTP_TRANSPORTS, HttpTransport
 from toolgate.server.config.types import is_loopback
@@ -26,15 +27,12 @@ from toolgate.server.methods.server import Server
 from toolgate.server.overview.dashboard import Dashboard
 from toolgate.server.protocol.dispatcher import Dispatcher
 from toolgate.server.protocol.errors import UsageError
-from toolgate.server.state.keys.token_file import ensure_token, read_token
 from toolgate.server.state.store import StateError
-from toolgate.server.telemetry.metrics import CONTENT_TYPE
-from toolgate.server.telemetry.metrics.gauges import HttpGauges, http_rows
 from toolgate.transports.http import activation
 from toolgate.transports.http import server as http
 from toolgate.transports.http.requests.asgi import Application
 from toolgate.transports.http.requests.bearer import BearerAuth, EndpointPage, LocalAuth, ScopeCheck, SignedInHandler
-from toolgate.transports.http.requests.documents import MetricsEndpoint, PublicDocument
+from toolgate.transports.http.requests.documents import PublicDocument
 from toolgate.transports.http.requests.front import PROBES, Front
 from toolgate.transports.http.requests.message_refusal import MessageRefusal, opens_stream, posts_message
 from toolgate.transports.http.sessions.sessions import MAX_PER_OWNER, MAX_PER_PERSON
@@ -50,10 +48,8 @@ from toolgate.transports.web.page_context import PageContext
 if TYPE_CHECKING:
     from toolgate.server.app.host import AddRoutes
     from toolgate.server.auth.setup import Access
-    from toolgate.server.telemetry.metrics.collector import Metrics
     from toolgate.transports.web.oauth_routes import OAuthRoutes
 
-METRICS = "/metrics"
 TRIES = 5  # at the start, of what needs the state: each waits two seconds where another process holds it
 # Asked for before a server is listed at ChatGPT, without signing in
 OPENAI_CHALLENGE = "/.well-known/openai-apps-challenge"
@@ -74,6 +70,7 @@ class HttpApp:
     - `release_calls()` fails the calls whose commands go on without this server, and returns whether there were any.
     - `count_running()` returns how many commands run that the end of the server ends.
     - `revocation_interval`: seconds between two checks for revoked people and grants. `sandbox`: the level of commands.
+    - `documents` are answered beside the transports, by their paths; `on_serving` gets what HTTP serves.
     - `open_sessions(transport, limits)` returns the sessions of a transport, by default of this process alone.
     - `grant_holders` send to clients without requests, as long as grants allow it.
     - `begin_end()` ends what waits for no answer, when the end of serving begins.
@@ -94,7 +91,8 @@ class HttpApp:
         overview: Dashboard,
         revocation_interval: float = CHECK_INTERVAL,
         sandbox: str = "none",
-        metrics: "Metrics",
+        documents: Mapping[str, Handler] | None = None,
+        on_serving: Callable[[HttpGauges], None] = lambda _: None,
         open_sessions: OpenSessions | None = None,
         grant_holders: Sequence[GrantHolder] = (),
         begin_end: Callable[[], None] = lambda: None,
@@ -117,7 +115,8 @@ class HttpApp:
         self._list_clients = list_clients
         self._page_routes = page_routes
         self._announce = announce
-        self._metrics = metrics
+        self._documents = documents or {}
+        self._on_serving = on_serving
         self._refused_tokens: Counter[str] = Counter()  # tokens, by why
         self._shared = create_budgets(dispatcher.answers, is_single_principal=access is None)
         self._proxies = TrustedProxies(config.trusted_proxies)
@@ -140,7 +139,7 @@ class HttpApp:
             page = partial(pages.endpoint_page, row.path)
             for path, endpoint in transport.endpoints().items():
                 endpoints[path] = self._authenticate(row.path, endpoint, page)
-        endpoints[METRICS] = MetricsEndpoint(self._metrics.render, CONTENT_TYPE, _choose_metrics_token(self._config))
+        endpoints |= self._documents
         documents: dict[str, Handler] = {}
         if access is not None:
             for path, about in access.resource.metadata_paths().items():
@@ -162,12 +161,12 @@ class HttpApp:
             single=trusted.names if trusted is not None else (),
             trusts=self._proxies.trusts if self._proxies else None,
         )
-        listener = Listener(front, self._connections, self._shared.answers, (*PROBES, METRICS))
-        self._metrics.add_rows(http_rows(self._measure(listener)))
+        listener = Listener(front, self._connections, self._shared.answers, (*PROBES, *self._documents))
+        self._on_serving(self._measure(listener))
         return listener
 
     def _measure(self, listener: Listener) -> HttpGauges:
-        """What of this is told at `/metrics`; 0 for a transport that is not served."""
+        """Return what of this can be measured; 0 for a transport that is not served."""
         tokens = self._access.tokens if self._access is not None else None
         ways = self._access.sign_in if self._access is not None else None
         served = self._transports
@@ -476,13 +475,6 @@ async def _interrupt(tasks: Collection["asyncio.Task[Any]"]) -> None:
         task.cancel()
     if tasks:
         await asyncio.wait(tasks, timeout=ANSWER_TIME)
-
-
-def _choose_metrics_token(config: Config) -> str | None:
-    """Return what `/metrics` takes, where more than this machine is served, or the operator wants it."""
-    if not config.is_public and config.metrics_token is None:
-        return None
-    return read_token(config.metrics_token) if config.metrics_token else ensure_token(config.state / "keys" / "metrics")
 
 
 async def _find_no_people() -> list[str]:

@@ -5,13 +5,10 @@ from urllib.parse import urlsplit
 from toolgate.server.config.load import Config
 from toolgate.server.config.types import is_loopback
 from toolgate.server.protocol.errors import UsageError
-from toolgate.server.state.keys.token_file import read_token
 
 
 def check_http(config: Config) -> None:
     """Raise UsageError for options that can't be served, and for those that would give strangers a shell."""
-    if config.metrics_token is not None:
-        read_token(config.metrics_token)
     if config.auth != "none":
         from toolgate.server.app.features import open_store  # start-up
         from toolgate.server.auth import setup as access

@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 
 from toolgate.tools.api.text.json_text import JsonError
+from toolgate.tools.workspace.files.state_file import open_regular
 
 HEALS = "the server makes it again"
 
@@ -32,6 +33,11 @@ def check_file(
         yield StateDamage(path, (error.strerror or str(error)).lower(), remedy, heals)
     except (JsonError, ValueError) as error:
         yield StateDamage(path, str(error)[:100], remedy, heals)
+
+
+def probe_file(path: Path, remedy: str = HEALS, *, heals: bool = True) -> Iterator[StateDamage]:
+    """Yield the damage of a file that can't be opened."""
+    yield from check_file(path, lambda: os.close(open_regular(path, os.O_RDONLY)), remedy, heals=heals)
 
 
 def list_folder(folder: Path) -> list[Path]:

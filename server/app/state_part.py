@@ -1,12 +1,16 @@
 """Say what a feature keeps in the state. Commands ask it of each feature, whether its options are given or not."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from toolgate.server.app.state_damage import StateDamage
 from toolgate.server.state.store import Store
+
+if TYPE_CHECKING:
+    from toolgate.server.state.backup.state_transfer import StateSnapshot
 
 
 class Elsewhere(msgspec.Struct, frozen=True):
@@ -32,6 +36,10 @@ class StatePart:
     def explain_no_people(self, state: Path) -> str:
         """Return why a state folder knows no people, or ""."""
         return ""
+
+    def list_snapshots(self, state: Path) -> "Sequence[StateSnapshot]":
+        """Return the files for a backup that change together while a server runs."""
+        return ()
 
     async def find_workspaces(self, store: Store) -> dict[str, Elsewhere]:
         """Return the workspaces that are elsewhere, by principal. Raises StateError."""

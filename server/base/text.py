@@ -6,6 +6,7 @@ escape_invisible    for a person's decision: what is printable but invisible is 
 """
 
 import re
+import time
 from collections.abc import Iterable
 from functools import lru_cache
 
@@ -97,3 +98,19 @@ def _classify_character(character: str) -> tuple[bool, str, bool]:
     is_mark = unicodedata.combining(character) > 0 or unicodedata.category(character) == "Me"
     is_seen = character.isprintable() and not re.match(UNSEEN, character)
     return is_mark, json.dumps(character)[1:-1], is_seen
+
+
+def format_time(seconds: float) -> str:
+    """Return the time in ISO 8601, UTC, with milliseconds."""
+    return _format_milliseconds(round(seconds * 1000))
+
+
+@lru_cache(4)  # several calls may end in one
+def _format_milliseconds(milliseconds: int) -> str:
+    whole, thousandths = divmod(milliseconds, 1000)
+    return f"{_second(whole)}.{thousandths:03d}Z"
+
+
+@lru_cache(4)
+def _second(seconds: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))

@@ -36,6 +36,11 @@ class CallEnd(msgspec.Struct, frozen=True):
 
 class Observer(Protocol):
     @property
+    def prepare(self) -> Callable[[Call], Awaitable[None] | None] | None:
+        """Returns what a call must wait for before it begins, or None. None: no call waits."""
+        ...
+
+    @property
     def call_started(self) -> Callable[[Call], Any] | None:
         """The function that returns a value that `call_ended` gets as `begun`; None: nothing is done at the start."""
         ...
@@ -56,14 +61,11 @@ class Observer(Protocol):
 class Observers:
     """Notify several observers in order."""
 
-    def __init__(
-        self, observers: Sequence[Observer] = (), prepare: Callable[[Call], Awaitable[None] | None] | None = None
-    ) -> None:
-        """`prepare` returns what takes long before a call begins, to be awaited, or None."""
+    def __init__(self, observers: Sequence[Observer] = ()) -> None:
         self._observers = tuple(observers)
         self._starts = tuple(observer.call_started for observer in observers)
         self._ends = tuple(observer.call_ended for observer in observers)
-        self._prepare = prepare
+        self._prepares = tuple(observer.prepare for observer in observers if observer.prepare is not None)
 
     def wrap(self, answer: Answer) -> Answer:
         """Return `answer` with every observer notified of each call."""
@@ -71,8 +73,8 @@ class Observers:
             return answer
 
         async def observing(call: Call) -> dict[str, Any]:
-            if self._prepare is not None:
-                preparing = self._prepare(call)
+            for prepare in self._prepares:
+                preparing = prepare(call)
                 if preparing is not None:
                     await preparing
             self._begin(call)

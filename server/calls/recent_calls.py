@@ -60,6 +60,8 @@ class CallFeed(Protocol):
 class RecentCalls:
     """The last calls of this server: a `CallFeed`, which observes them."""
 
+    prepare = None
+
     def __init__(self, now: Callable[[], float] = time.time) -> None:
         self._now = now
         self._last_id = 0

@@ -55,6 +55,15 @@ FEATURES = (
     ),
     FeatureRow(
         switches=(),
+        feature="telemetry.feature:TelemetryFeature",
+        options="telemetry.options:OPTIONS",
+        commands="telemetry.commands.table:COMMANDS",
+        check="telemetry.options:check_options",
+        state="telemetry.state_part:TelemetryState",
+        doctor="telemetry.doctor:list_checks",
+    ),
+    FeatureRow(
+        switches=(),
         feature="events.feature:EventsFeature",
         options="events.options:OPTIONS",
         commands="events.commands.table:COMMANDS",

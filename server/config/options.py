@@ -169,21 +169,6 @@ _GROUPS: dict[str, tuple[Option, ...]] = {
             "FORMAT",
             place=BOTH,
         ),
-        Option(
-            "audit",
-            "record tool calls in STATE/audit, or in a shared database: off, on (a digest of the arguments), full (the "
-            "arguments, with apparent secrets redacted) (default: on over HTTP and with a sandbox, else off)",
-            one_of("off", "on", "full"),
-            metavar="LEVEL",
-        ),
-        _http(
-            "metrics-token",
-            "file with the token for /metrics (default: STATE/keys/metrics, created at start; not needed if the server "
-            "serves only this machine)",
-            parse_path,
-            metavar="FILE",
-            is_secret=True,
-        ),
     ),
     "Public address": (
         _http(

@@ -16,13 +16,13 @@ from toolgate.server.calls.display import AnsiStripper, strip_ansi
 from toolgate.server.calls.recent_calls import MAX_CALLS, CallFeed, RecentCall
 from toolgate.server.methods.server import Server
 from toolgate.server.protocol.session import Session
+from toolgate.server.state.audit.checker import EntryData
+from toolgate.server.state.audit.store import EntryReader
 from toolgate.server.state.rows import plans
 from toolgate.server.state.rows.callback_timer import CallbackTimer
 from toolgate.server.state.rows.callbacks import CallbackStore
 from toolgate.server.state.rows.todos import TodoOutline, TodoStore
 from toolgate.server.state.store import Store
-from toolgate.server.telemetry.audit.checker import EntryData
-from toolgate.server.telemetry.audit.store import EntryReader
 from toolgate.server.workspaces.workspaces import Workspaces
 from toolgate.tools.api.context.services import Plan
 from toolgate.tools.api.errors import ToolError

@@ -28,9 +28,9 @@ HOMES = {
     "jsonschema_rs": "tools/api/schema/schema.py",
     "lxml": "tools/reading/web/html/",
     "h11": "tools/sandbox/egress/http.py",
-    "opentelemetry": "server/telemetry/traces.py",
+    "opentelemetry": "server/features/telemetry/traces.py",
     "playwright": "tools/browser/",
-    "prometheus_client": "server/telemetry/metrics/",
+    "prometheus_client": "server/features/telemetry/metrics/",
     "pypdfium2_raw": "tools/reading/pdf/library.py",
     "redis": "server/features/replicas/redis/connection.py",
     "psutil": (

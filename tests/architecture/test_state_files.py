@@ -6,7 +6,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 ROOMS = (
-    *("server/state", "server/workspaces", "server/telemetry/audit", "server/telemetry/metrics", "server/node"),
+    *("server/state", "server/workspaces", "server/features/telemetry", "server/node"),
     *("tools/workspace/output/spool.py", "tools/workspace/commands/cwd_tracking.py", "tools/builtin/skills/skills.py"),
 )
 ALLOWED = {  # file and function

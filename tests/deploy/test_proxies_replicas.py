@@ -23,7 +23,7 @@ from tests.deploy.proxies import DEPLOY, Proxy, changed, etc, running, told_cadd
 from tests.interop.sign_in_server import certified
 from tests.server.cli.commands.test_user_and_client import PASSWORD, granted, registered
 from tests.server.features.replicas.test_replicas_of_people import manage
-from tests.server.telemetry.test_metrics import told, value
+from tests.server.features.telemetry.test_metrics import told, value
 from tests.servers.postgres import Postgres
 from tests.servers.replicas import Replicas, running_replicas
 from tests.servers.reserved_port import kept_ports

@@ -26,7 +26,7 @@ def test_each_row_of_the_page_is_one_that_doctor_has() -> None:
     assert {row for row, _, _, _ in ROW.findall(PAGE)} <= {
         *checks.REMOTE_CHECKS,
         *main.MACHINE_CHECKS,
-        *("webhooks", "secret", "Redis", "other clocks", "node", "address"),  # those of features
+        *("audit", "webhooks", "secret", "Redis", "other clocks", "node", "address"),  # those of features
     }
     assert len(ROW.findall(PAGE)) == len(re.findall(r"^\| `", PAGE, re.M)), "a row that is not read"
 

@@ -26,7 +26,7 @@ from tests.clients.stateless_requests import ask, text
 from tests.server.auth.login.test_providers import FORM, approve, to_consent
 from tests.server.auth.minted_tokens import ENVELOPE, HELLO, asked, request, signed_site
 from tests.server.auth.sign_in_server import sign_in_server
-from tests.server.telemetry.test_traces import surroundings
+from tests.server.features.telemetry.test_traces import surroundings
 from tests.servers.postgres import Postgres
 from tests.servers.replicas import Replicas, running_replicas
 from toolgate.server.auth.tokens import jose

@@ -150,7 +150,10 @@ def _write(config: Config, raw: IO[bytes], temp: Path, workspaces: bool, progres
     hold = lock.hold_exclusive if workspaces else lock.hold_shared
     with hold(config.state):  # or a restore could replace the state halfway
         transfer = build_host(config)[0].transfer()
-        return write.write_backup(config.state, transfer, raw, temp, workspaces=workspaces, progress=progress)
+        snapshots = [each for part in list_state_parts() for each in part.list_snapshots(config.state)]
+        return write.write_backup(
+            config.state, transfer, snapshots, raw, temp, workspaces=workspaces, progress=progress
+        )
 
 
 def _publish(draft: Path, path: Path) -> None:

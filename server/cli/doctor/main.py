@@ -73,7 +73,6 @@ MACHINE_CHECKS: dict[str, Callable[[Config], Awaitable[CheckFinding]]] = {
     "replaced files": replaced_files.people,
     "state database": state.database,
     "signing key": state.signing_key,
-    "audit": state.audit,
     "clock": machine.clock,
     "disk space": machine.disk,
     "memory": machine.memory,

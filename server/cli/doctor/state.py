@@ -1,20 +1,16 @@
-"""Check the state folder, its database, the key that signs tokens, and the record of calls."""
+"""Check the state folder, its database, and the key that signs tokens."""
 
 import asyncio
 import os
 import stat
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from toolgate.server.base.text import describe_os_error
 from toolgate.server.cli.doctor.report import CheckError, CheckFinding, CheckNote, CheckSkippedError
 from toolgate.server.config.load import Config
 from toolgate.server.state import lock
 from toolgate.server.state.keys import file as key_file
-
-if TYPE_CHECKING:
-    from toolgate.server.telemetry.audit.checker import AuditVerdict
 
 DAY = 86_400.0
 EXPIRED_AFTER = 2  # lifetimes of a key: no server has replaced it
@@ -73,37 +69,6 @@ def _judge_age(age: float, lasting: float) -> CheckFinding:
     if age > lasting:
         return f"made {days} ago; the server replaces it when it signs next"
     return f"made {days} ago; replaced in {(lasting - age) / DAY:.0f} days"
-
-
-async def audit(config: Config) -> CheckFinding:
-    """Check the newest part of the record. `audit verify` reads all of it, up to 160 MiB."""
-    verdict = await asyncio.to_thread(_verify_files, config)
-    return judge_audit(verdict, str(config.state / "audit"), "its newest file")
-
-
-def judge_audit(verdict: "AuditVerdict", place: str, part: str) -> CheckFinding:
-    """Return the finding about the `part` of the record, which is in `place`, that was verified. Raises CheckError."""
-    broken = next((finding for finding in verdict.findings if not finding.is_harmless), None)
-    if broken is not None:
-        raise CheckError(
-            f"the record of calls is broken: {broken.place}: {broken.text}",
-            f"keep a copy of {place}, run toolgate audit verify, and find out who can write there",
-        )
-    if verdict.newest is None:
-        raise CheckSkippedError("nothing is on record")
-    return f"intact in {part}, {verdict.lines:,} lines up to {verdict.newest.time}"
-
-
-def _verify_files(config: Config) -> "AuditVerdict":
-    from toolgate.server.telemetry.audit import reader  # start-up
-
-    folder, key = config.state / "audit", config.state / "keys" / "audit"
-    if not (folder.is_dir() or key.exists()):
-        raise CheckSkippedError("nothing is on record")
-    try:
-        return reader.verify(folder, key_file.read_key(key), newest=True)
-    except (OSError, TimeoutError) as error:
-        raise CheckError(f"the record of calls can't be read: {describe_os_error(error)}", RESTORE_KEYS) from None
 
 
 async def folder(config: Config) -> str:

@@ -4,7 +4,6 @@ The database and the audit log have checks of their own. People's files are not 
 """
 
 import asyncio
-import os
 import re
 from collections.abc import Iterator
 from functools import partial
@@ -12,12 +11,12 @@ from itertools import islice
 from pathlib import Path
 
 from toolgate.server.app.features import list_state_parts
-from toolgate.server.app.state_damage import HEALS, StateDamage, check_file, list_folder
+from toolgate.server.app.state_damage import StateDamage, check_file, list_folder, probe_file
 from toolgate.server.cli.doctor.report import CheckError, CheckFinding, CheckNote, CheckSkippedError
 from toolgate.server.config.load import Config
 from toolgate.server.state.keys import check as key_check
 from toolgate.tools.api.text.json_text import decode_json
-from toolgate.tools.workspace.files.state_file import open_regular, read_regular
+from toolgate.tools.workspace.files.state_file import read_regular
 from toolgate.tools.workspace.output.run_record import Run
 from toolgate.tools.workspace.output.spool import LAST_ID, MAX_TASK, SHARED
 
@@ -55,11 +54,9 @@ def find_damage(state: Path) -> Iterator[StateDamage]:
     yield from _find_keys(state / "keys")
     for folder in ("flags", "uses", "processes"):
         for path in list_folder(state / folder):
-            yield from _probe(path)
-    for path in list_folder(state / "audit"):
-        yield from _probe(path, "the server can't write the audit log: " + key_check.OTHERS["audit"], heals=False)
+            yield from probe_file(path)
     for path in state.glob("state.db.before-*"):
-        yield from _probe(path, "remove it: it is the copy from before an upgrade", heals=False)
+        yield from probe_file(path, "remove it: it is the copy from before an upgrade", heals=False)
     yield from _find_single(state)
     for part in list_state_parts():
         yield from part.find_damage(state)
@@ -76,19 +73,7 @@ def _find_keys(folder: Path) -> Iterator[StateDamage]:
             yield StateDamage(file, problem, key_check.describe_remedy(name), name in key_check.REMADE)
     for file in list_folder(folder):
         if file.name.partition(".before-")[0] not in names:
-            yield from _probe(file, "restore keys/ from a backup, or remove it", heals=False)
-    yield from _find_token(folder / "metrics")
-
-
-def _find_token(file: Path) -> Iterator[StateDamage]:
-    from toolgate.server.protocol.errors import UsageError  # start-up
-    from toolgate.server.state.keys.token_file import read_token
-
-    if file.is_file():
-        try:
-            read_token(file)
-        except UsageError:
-            yield StateDamage(file, "holds no token", "remove it, and the server makes a new one", heals=False)
+            yield from probe_file(file, "restore keys/ from a backup, or remove it", heals=False)
 
 
 def _find_single(state: Path) -> Iterator[StateDamage]:
@@ -98,19 +83,19 @@ def _find_single(state: Path) -> Iterator[StateDamage]:
     cache = state / "cache" / "skills.json"
     yield from check_file(cache, lambda: decode_json(read_regular(cache), dict[str, SkillHead]))
     yield from _read_count(state / "workspaces" / ".users")
-    yield from _probe(state / "leaving" / ".lock")
+    yield from probe_file(state / "leaving" / ".lock")
 
 
 def _find_runs(spool: Path) -> Iterator[StateDamage]:
     yield from _read_count(spool / LAST_ID)
     for kind in SHARED:
         for shared in spool.glob(f"*{kind}"):
-            yield from _probe(shared)
+            yield from probe_file(shared)
     for run in list_folder(spool):
         if run.name.isdecimal() and run.is_dir() and not run.is_symlink():
             record = run / "task.json"
             yield from check_file(record, partial(_decode_run, record), LISTED_LOST)
-            yield from _probe(run / "output", "its output can't be read: remove it", heals=False)
+            yield from probe_file(run / "output", "its output can't be read: remove it", heals=False)
 
 
 def _decode_run(record: Path) -> Run:
@@ -123,8 +108,3 @@ def _read_count(path: Path) -> Iterator[StateDamage]:
             raise ValueError("it holds no number")
 
     yield from check_file(path, read)
-
-
-def _probe(path: Path, remedy: str = HEALS, *, heals: bool = True) -> Iterator[StateDamage]:
-    """Yield the damage of a file that can't be opened."""
-    yield from check_file(path, lambda: os.close(open_regular(path, os.O_RDONLY)), remedy, heals=heals)

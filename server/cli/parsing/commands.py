@@ -32,22 +32,6 @@ WITH_WORKSPACES = Option("with-workspaces", "include people's workspaces; no ser
 REPLACE = Option("replace", "move what the backup replaces to STATE/replaced-TIME; the rest stays", parse_bool)
 UNDO_RESTORE = Option("undo", "put back what was there before a restore that was interrupted", parse_bool)
 OUTPUT = Option("output", "save the image in the answer to this file", metavar="FILE")
-FILTERS = (
-    Option("last", "how many calls to show (default 50; 0: all)", metavar="N"),
-    Option("principal", "calls of one person: a name, or the principal in the audit log", metavar="WHO"),
-    Option("tool", "calls of one tool, or of all that match a pattern such as git_*", metavar="NAME"),
-    Option("since", "calls since 2026-01-31T12:00, today, yesterday, or 90m, 12h, 7d ago", metavar="WHEN"),
-    Option("until", "calls until a time", metavar="WHEN"),
-    Option(
-        "decision",
-        "calls with this decision: allowed, approved, approved_session, approved_always, denied, declined, cancelled, "
-        "unanswered, asked, cannot_ask, plan, limited or scope",
-        metavar="WORD",
-    ),
-    Option("outcome", "calls that ended as ok, error, refused, cancelled, fault, task or asked", metavar="WORD"),
-    Option("json", "print the lines of the audit log as JSON", parse_bool),
-    Option("follow", "keep printing new calls", parse_bool),
-)
 
 
 _GROUPS = {  # commands of several words
@@ -77,7 +61,6 @@ _OVERVIEW = {  # first words of all commands → what they do, on one line of 80
     "login, logout": "sign in to a server at a URL, or end that",
     "user, workspace": "people's accounts and files",
     "client, token, key": "OAuth clients, their grants, the keys that sign tokens",
-    "audit": "show or verify the audit log",
     "backup, restore": "write the state to a file, or restore it",
 }
 _LAST_OVERVIEW = {"help, version": "explain a command, print the version"}
@@ -194,22 +177,6 @@ _CORE = (
         KEYS_TOO,
         "",
         (DROP_OLD,),
-    ),
-    Command(
-        "audit",
-        "show the newest calls in the audit log",
-        "cli.commands.audit:show",
-        KEYS_TOO,
-        "",
-        FILTERS,
-        example="toolgate audit --tool Bash --since 1d",
-    ),
-    Command(
-        "audit verify",
-        "check that the audit log is complete and unchanged",
-        "cli.commands.audit:verify",
-        KEYS_TOO,
-        example="toolgate audit verify",
     ),
     Command(
         "backup",

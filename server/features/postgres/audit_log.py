@@ -12,12 +12,13 @@ import platform
 from collections import deque
 from functools import partial
 
+from toolgate.server.base.text import format_time
+from toolgate.server.state.audit import chains
+from toolgate.server.state.audit.chains import ChainPoint, FormattedLines, Newest
+from toolgate.server.state.audit.entry import AuditEntry, AuditNote, ChainKey
 from toolgate.server.state.errors import StateError
 from toolgate.server.state.keys.sealed_state import SealingKey
 from toolgate.server.state.store import Store
-from toolgate.server.telemetry.audit import chains
-from toolgate.server.telemetry.audit.chains import ChainPoint, FormattedLines, Newest
-from toolgate.server.telemetry.audit.entry import AuditEntry, AuditNote, ChainKey, format_time
 
 GATHER = 0.02  # seconds that lines are gathered for one transaction: each costs the server a millisecond
 BATCH = 200  # lines of one transaction: to format them takes 2 ms

@@ -2,12 +2,12 @@
 
 from functools import partial
 
+from toolgate.server.state.audit import chains
+from toolgate.server.state.audit.checker import EntryData, parse_entry
+from toolgate.server.state.audit.entry import ChainKey
 from toolgate.server.state.errors import StateError
 from toolgate.server.state.keys.sealed_state import SealingKey
 from toolgate.server.state.store import Store
-from toolgate.server.telemetry.audit import chains
-from toolgate.server.telemetry.audit.checker import EntryData, parse_entry
-from toolgate.server.telemetry.audit.entry import ChainKey
 
 MORE = 100  # lines that are read besides those that are shown: the newest may be damaged
 

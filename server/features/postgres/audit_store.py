@@ -1,9 +1,9 @@
 """Keep the audit log in the state database that several servers share, under one of its keys."""
 
 from toolgate.server.features.postgres import audit_log, audit_reader
+from toolgate.server.state.audit import chains
 from toolgate.server.state.keys.sealing_keys import SealingKeys
 from toolgate.server.state.store import Store
-from toolgate.server.telemetry.audit import chains
 
 
 class AuditRowStore:

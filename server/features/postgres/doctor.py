@@ -1,19 +1,14 @@
 """Check PostgreSQL, the secret of its keys, its clock, and what the state has there in place of files."""
 
-import asyncio
 from collections.abc import Callable
 from contextlib import aclosing
 from functools import partial
-from typing import TYPE_CHECKING
 
 from toolgate.server.cli.doctor.report import CheckError, CheckFinding, CheckNote, CheckSkippedError, DoctorPart
-from toolgate.server.cli.doctor.state import judge_audit, judge_signing_key
+from toolgate.server.cli.doctor.state import judge_signing_key
 from toolgate.server.cli.terminal.output import format_count
 from toolgate.server.config.load import Config
 from toolgate.server.protocol.errors import UsageError
-
-if TYPE_CHECKING:
-    from toolgate.server.telemetry.audit.checker import AuditVerdict
 
 
 def list_checks(config: Config) -> DoctorPart:
@@ -27,7 +22,6 @@ def list_checks(config: Config) -> DoctorPart:
         replaced={
             "state database": partial(database, config),
             "signing key": partial(signing_key, config),
-            "audit": partial(audit, config),
         },
         needs=needs,
         clocks={"PostgreSQL": partial(_read_clock, config)},
@@ -96,23 +90,6 @@ async def signing_key(config: Config) -> CheckFinding:
     except StateError as error:
         raise CheckSkippedError(str(error)) from None
     return judge_signing_key(config, None if row is None else (row.kid, row.sealed, row.made_at), stored)
-
-
-async def audit(config: Config) -> CheckFinding:
-    """Check the newest part of the record in PostgreSQL."""
-    return judge_audit(await asyncio.to_thread(_verify_rows, config), "the database", "its newest part")
-
-
-def _verify_rows(config: Config) -> "AuditVerdict":
-    from toolgate.server.cli.commands import audit_sources  # start-up
-
-    try:
-        with audit_sources.open_rows(config) as rows:
-            if rows is None:
-                raise CheckSkippedError("nothing is on record")
-            return rows.verify_newest()
-    except audit_sources.AuditSourceError as error:
-        raise CheckError(f"the record of calls can't be read: {error}", "correct --database and --secret") from None
 
 
 async def _read_clock(config: Config, now: Callable[[], float]) -> tuple[float, float, float]:

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from toolgate.server.features.postgres.database.monitor import PostgresMonitor
     from toolgate.server.features.postgres.database.replica_lock import ReplicaLock
     from toolgate.server.features.postgres.database.store import PostgresStore
+    from toolgate.server.state.audit.store import AuditStore
     from toolgate.server.state.backup.state_transfer import StateTransfer
-    from toolgate.server.telemetry.audit.store import AuditStore
 
 
 class PostgresFeature:
@@ -34,7 +34,7 @@ class PostgresFeature:
         if host.config.database is None:
             return  # a secret alone is refused when it is read
         host.store.take(lambda _: self._open_store(host))
-        host.audit_store.take(lambda _: self._open_audit_store(host))
+        host.audit_rows.take(lambda _: self._open_audit_store(host))
         host.locks.take(lambda _: self._create_lock)
         if host.config.is_remote:
             host.health_parts.append(lambda: describe_backend("PostgreSQL", self._get_monitor().health()))

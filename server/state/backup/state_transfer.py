@@ -1,7 +1,9 @@
 """Copy the database of a state into a backup, and replace it by that of a backup: a feature may keep it elsewhere."""
 
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Protocol
+from typing import IO, Protocol
 
 import msgspec
 
@@ -18,6 +20,17 @@ class ExportedState(msgspec.Struct, frozen=True):
     schema: int
     flags: list[str]
     keys: dict[str, bytes] = {}
+
+
+class StateSnapshot(msgspec.Struct, frozen=True):
+    """Files that change together while a server runs.
+
+    title: what they are, for the progress
+    open: opens them as they are between two changes: for each its name in the backup, the file, and its bytes
+    """
+
+    title: str
+    open: Callable[[], AbstractContextManager[Iterable[tuple[str, IO[bytes], int]]]]
 
 
 class StateTransfer(Protocol):

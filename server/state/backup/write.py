@@ -12,6 +12,7 @@ import os
 import stat
 import tarfile
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import IO
 
@@ -32,9 +33,7 @@ from toolgate.server.state.backup.manifest import (
     Manifest,
     list_names,
 )
-from toolgate.server.state.backup.state_transfer import ExportedState, StateTransfer
-from toolgate.server.telemetry.audit.log import HEAD_FILE
-from toolgate.server.telemetry.audit.reader import AuditSnapshot
+from toolgate.server.state.backup.state_transfer import ExportedState, StateSnapshot, StateTransfer
 from toolgate.server.workspaces.archive import pack_folder
 from toolgate.tools.workspace.output.run_output import FULL
 
@@ -43,10 +42,17 @@ READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 def write_backup(
-    state: Path, transfer: StateTransfer, raw: IO[bytes], temp: Path, *, workspaces: bool, progress: TerminalProgress
+    state: Path,
+    transfer: StateTransfer,
+    snapshots: Iterable[StateSnapshot],
+    raw: IO[bytes],
+    temp: Path,
+    *,
+    workspaces: bool,
+    progress: TerminalProgress,
 ) -> Manifest:
-    """Write a backup of `state` to `raw`, and return its manifest. `transfer` copies its database; `temp` is a folder
-    for temporary files.
+    """Write a backup of `state` to `raw`, and return its manifest. `transfer` copies its database; `snapshots` are of
+    files that change meanwhile; `temp` is a folder for temporary files.
 
     Raises BackupError, StateError, OSError and TimeoutError.
     """
@@ -54,17 +60,24 @@ def write_backup(
         gzip.GzipFile(fileobj=raw, mode="wb", compresslevel=LEVEL) as packed,
         tarfile.open(fileobj=packed, mode="w", format=tarfile.GNU_FORMAT) as tar,
     ):
-        return _BackupWriter(state, transfer, tar, temp, progress).write(workspaces=workspaces)
+        return _BackupWriter(state, transfer, snapshots, tar, temp, progress).write(workspaces=workspaces)
 
 
 class _BackupWriter:
     """Adds the parts of `state` to `tar`, and notes each file for the manifest."""
 
     def __init__(
-        self, state: Path, transfer: StateTransfer, tar: tarfile.TarFile, scratch: Path, progress: TerminalProgress
+        self,
+        state: Path,
+        transfer: StateTransfer,
+        snapshots: Iterable[StateSnapshot],
+        tar: tarfile.TarFile,
+        scratch: Path,
+        progress: TerminalProgress,
     ) -> None:
         self.state = state
         self.transfer = transfer
+        self.snapshots = snapshots
         self.tar = tar
         self.room = scratch
         self.progress = progress
@@ -82,7 +95,8 @@ class _BackupWriter:
         for name, key in exported.keys.items() if exported is not None else ():
             self._add_entry(f"keys/{name}", io.BytesIO(key), len(key))
         self._add_folder("keys")
-        self._add_audit_log()
+        for snapshot in self.snapshots:
+            self._add_snapshot(snapshot)
         self._add_folder("uses")
         if workspaces:
             self._add_folder(ARCHIVE_FOLDER)
@@ -107,15 +121,10 @@ class _BackupWriter:
                 (self.room / DATABASE).unlink()
         return exported
 
-    def _add_audit_log(self) -> None:
-        """Add the audit log as it was between two writes, however many follow."""
-        if not (self.state / "audit").is_dir():
-            return
-        with self.progress.show("the audit log"), contextlib.closing(AuditSnapshot(self.state / "audit")) as audit:
-            for name, file, size in audit.files:
-                self._add_entry(f"audit/{name}", file, size)
-            if audit.head:
-                self._add_entry(f"audit/{HEAD_FILE}", io.BytesIO(audit.head), len(audit.head))
+    def _add_snapshot(self, snapshot: StateSnapshot) -> None:
+        with self.progress.show(snapshot.title), snapshot.open() as files:
+            for name, file, size in files:
+                self._add_entry(name, file, size)
 
     def _add_folder(self, name: str) -> None:
         for file in list_names(self.state / name):

@@ -9,10 +9,10 @@ import msgspec
 
 from tests.bench.growth.measure import Row, Trial
 from tests.server.auth.authorization_in_process import auth_server
-from toolgate.server.cli.commands.audit_sources import AuditFiles
+from toolgate.server.features.telemetry.audit.log import AuditLog
+from toolgate.server.features.telemetry.commands.audit_sources import AuditFiles
 from toolgate.server.state import tables
-from toolgate.server.telemetry.audit.entry import AuditEntry
-from toolgate.server.telemetry.audit.log import AuditLog
+from toolgate.server.state.audit.entry import AuditEntry
 
 ENTRY = AuditEntry(0, "", "local", "tests", "", "Bash", None, "d" * 64, None, "allowed", "none", "ok", 0, 1.5, 10)
 

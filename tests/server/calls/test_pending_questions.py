@@ -359,7 +359,6 @@ def test_questions_wait_only_where_a_person_can_sign_in(
             access,
             end_background=app.host.end_principal,
             overview=app.create_dashboard(),
-            metrics=app.create_metrics(),
         )
         assert app.host.server().questions.url is None
         site.create_listener("http://127.0.0.1:8080")

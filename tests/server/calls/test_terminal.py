@@ -13,10 +13,10 @@ from typing import TextIO
 import pytest
 
 from toolgate.server.base import progress
-from toolgate.server.cli.commands import audit
 from toolgate.server.cli.doctor import main
 from toolgate.server.config import load
-from toolgate.server.telemetry.audit import reader
+from toolgate.server.features.telemetry.audit import reader
+from toolgate.server.features.telemetry.commands import audit
 
 SEEN = 65_536
 END = "\x04"  # nothing that is shown

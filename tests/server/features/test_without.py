@@ -27,6 +27,7 @@ WORDS = {  # by folder: what shows the feature
     "postgres": ("postgres", "--database"),
     "remote_checks": ("server at --url", "doctor --url"),
     "replicas": ("redis",),
+    "telemetry": ("audit", "metrics", "toolgate_calls"),
 }
 PROGRAM = (sys.executable, "-m", "toolgate.server")
 
@@ -102,12 +103,15 @@ def test_a_server_answers_calls_and_says_nothing_of_it(cut: Cut, tmp_path: Path)
         assert response.status == 200 and answer["result"]["serverInfo"]["name"] == "toolgate"
         assert answer["result"]["capabilities"].keys() & cut.folders == set()
         assert cut.find_mentions(site.ask("GET", "/", accept="text/html")[1].decode()) == []
-        metrics = site.ask("GET", "/metrics")[1].decode()
-        assert "toolgate_calls" in metrics and cut.find_mentions(metrics) == []
+        response, metrics, _ = site.ask("GET", "/metrics")
+        if "telemetry" in cut.folders:
+            assert response.status == 404
+        else:
+            assert "toolgate_calls" in metrics.decode() and cut.find_mentions(metrics.decode()) == []
         assert site.ask("GET", "/ready")[0].status == 200
     finally:
         assert site.stop() == 0
-    assert "Traceback" not in site.log()
+    assert "Traceback" not in site.log() and (site.state / "audit").exists() == ("telemetry" not in cut.folders)
 
 
 def test_a_plugin_that_needs_a_process_of_its_own_is_left_out(cut: Cut, tmp_path: Path) -> None:

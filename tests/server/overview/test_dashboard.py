@@ -10,19 +10,19 @@ import pytest
 
 from tests.clients.raw_client import PATIENCE
 from tests.servers.http_in_process import inside
+from toolgate.server.base.text import format_time
 from toolgate.server.calls.display import MAX_HELD, AnsiStripper, strip_ansi
 from toolgate.server.calls.observers import Observers
 from toolgate.server.calls.recent_calls import MAX_CALLS, RecentCalls
+from toolgate.server.features.telemetry.audit.log import AuditLog
+from toolgate.server.features.telemetry.audit.reader import EntryData, OwnEntries
 from toolgate.server.overview import dashboard as overview_of
 from toolgate.server.overview.dashboard import Activity, Dashboard
 from toolgate.server.protocol.messages import Request
 from toolgate.server.protocol.session import Call, Session
+from toolgate.server.state.audit.entry import AuditEntry
 from toolgate.server.state.rows.todos import TodoStore
 from toolgate.server.state.sqlite.store import SqliteStore
-from toolgate.server.telemetry.audit import entry as lines
-from toolgate.server.telemetry.audit.entry import AuditEntry
-from toolgate.server.telemetry.audit.log import AuditLog
-from toolgate.server.telemetry.audit.reader import EntryData, OwnEntries
 from toolgate.transports.web.templates import PageTemplates
 
 
@@ -87,9 +87,7 @@ class _Nowhere:
 
 
 def _entry(principal: str, tool: str) -> AuditEntry:
-    return AuditEntry(
-        0, lines.format_time(0), principal, "c", "", tool, None, "", None, "allowed", None, "ok", None, 1.0, 0
-    )
+    return AuditEntry(0, format_time(0), principal, "c", "", tool, None, "", None, "allowed", None, "ok", None, 1.0, 0)
 
 
 def test_a_principal_reads_its_own_lines_of_the_audit_log_and_no_forged_one(tmp_path: Path) -> None:

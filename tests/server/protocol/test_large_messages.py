@@ -14,6 +14,7 @@ import pytest
 
 from tests.clients.raw_client import COMMAND, Server
 from tests.clients.raw_http_client import site, spoken
+from toolgate.server.features.telemetry.audit.recorder import digest
 from toolgate.server.protocol.message_ids import MAX_ID
 from toolgate.server.protocol.message_limits import (
     MAX_ESCAPES,
@@ -30,7 +31,6 @@ from toolgate.server.protocol.messages import (
     Request,
     decode,
 )
-from toolgate.server.telemetry.audit.recorder import digest
 from toolgate.tools.api.tool import MAX_ARGUMENT
 
 LARGEST = 16 * 2**20 - 1_024

@@ -33,6 +33,8 @@ from toolgate.server.features.replicas.deployment import find_deployment
 from toolgate.server.policy.remembered_approvals import RememberedApprovals
 from toolgate.server.protocol.session import ApprovalRequest
 from toolgate.server.state import flags, tables
+from toolgate.server.state.audit import chains
+from toolgate.server.state.audit.entry import AuditEntry, AuditNote, ChainKey, format_statement
 from toolgate.server.state.keys.file import KeyFile, create_file
 from toolgate.server.state.keys.sealed_state import Sealer
 from toolgate.server.state.keys.sealing_keys import KeyFolder
@@ -50,8 +52,6 @@ from toolgate.server.state.rows.working_directories import WorkingDirectories
 from toolgate.server.state.sqlite.store import SqliteStore
 from toolgate.server.state.store import Store
 from toolgate.server.state.tables import VERSION
-from toolgate.server.telemetry.audit import chains
-from toolgate.server.telemetry.audit.entry import AuditEntry, AuditNote, ChainKey, format_statement
 
 LONG = 3e9  # seconds: no clean-up takes it away
 AUDIT_KEY = b"k" * 32

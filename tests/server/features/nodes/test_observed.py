@@ -14,8 +14,8 @@ from tests.clients.raw_client import eventually
 from tests.server.auth.minted_tokens import Signed, signed_site
 from tests.server.auth.sign_in_server import Browser
 from tests.server.features.nodes.nodes import NodeProcess, running_node
-from tests.server.telemetry.test_metrics import told
-from tests.server.telemetry.test_traces import SECRET, Collector, collecting, valued
+from tests.server.features.telemetry.test_metrics import told
+from tests.server.features.telemetry.test_traces import SECRET, Collector, collecting, valued
 from tests.servers.home_page_server import AppUser
 from toolgate.server import VERSION
 from toolgate.server.cli.commands import health

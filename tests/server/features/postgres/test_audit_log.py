@@ -10,18 +10,19 @@ from typing import Any
 
 import pytest
 
-from tests.server.telemetry.audit.test_log import entry
+from tests.server.features.telemetry.audit.test_log import entry
 from tests.servers.postgres import Postgres
 from toolgate.server.features.postgres import audit_log
 from toolgate.server.features.postgres.audit_log import DatabaseLog
 from toolgate.server.features.postgres.database.clock import DatabaseClock
 from toolgate.server.features.postgres.database.store import PostgresStore
 from toolgate.server.features.postgres.database_url import parse_database_url
+from toolgate.server.features.telemetry.audit import chain_verifier
 from toolgate.server.state import tables
+from toolgate.server.state.audit import chains
+from toolgate.server.state.audit.checker import AuditVerdict, parse_entry
+from toolgate.server.state.audit.entry import ChainKey
 from toolgate.server.state.keys.sealed_state import FixedKey
-from toolgate.server.telemetry.audit import chain_verifier, chains
-from toolgate.server.telemetry.audit.checker import AuditVerdict, parse_entry
-from toolgate.server.telemetry.audit.entry import ChainKey
 
 KEY = b"k" * 32
 SIGNER = ChainKey(KEY)

@@ -16,7 +16,7 @@ from tests.clients.raw_client import PATIENCE, eventually
 from tests.clients.raw_http_client import Site, site
 from tests.server.cli.commands.test_user_and_client import HELLO, PASSWORD, granted, is_let_in, refreshed, registered
 from tests.server.cli.test_cli import run
-from tests.server.telemetry.test_metrics import told
+from tests.server.features.telemetry.test_metrics import told
 from tests.servers.postgres import PASSWORD as DATABASE_PASSWORD
 from tests.servers.postgres import Postgres
 from toolgate.server.config import load

@@ -24,7 +24,7 @@ from tests.server.auth.http_browser import Person
 from tests.server.auth.minted_tokens import Signed
 from tests.server.auth.sign_in_server import Browser
 from tests.server.cli.commands.test_user_and_client import BACK, is_let_in, posted, registered
-from tests.server.telemetry.test_metrics import told
+from tests.server.features.telemetry.test_metrics import told
 from tests.servers.home_page_server import AppUser
 from tests.servers.postgres import Postgres
 from tests.servers.replicas import Replicas, running_replicas

@@ -13,7 +13,7 @@ from tests.clients.raw_client import STATELESS, eventually
 from tests.clients.raw_http_client import POSTED
 from tests.clients.round_robin import RoundRobin
 from tests.clients.surviving_client import META
-from tests.server.telemetry.test_metrics import told
+from tests.server.features.telemetry.test_metrics import told
 from tests.servers.postgres import Postgres
 from tests.servers.replicas import Replicas, running_replicas
 

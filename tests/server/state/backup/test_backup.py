@@ -34,6 +34,7 @@ from tests.server.state.sqlite.test_upgrade import made, of_the_next_version, ro
 from toolgate.server.base.progress import TerminalProgress
 from toolgate.server.cli.commands import backup
 from toolgate.server.config import load
+from toolgate.server.features.telemetry.state_part import TelemetryState
 from toolgate.server.state import lock
 from toolgate.server.state.backup import manifest as contents
 from toolgate.server.state.backup import read, restore, write
@@ -154,7 +155,8 @@ def backed_up(of: Path, *, workspaces: bool = True) -> bytes:
     room, raw = of.parent / "room", io.BytesIO()
     room.mkdir()
     with lock.hold_exclusive(of):
-        write.write_backup(of, FileTransfer(of), raw, room, workspaces=workspaces, progress=SILENT)
+        snapshots = TelemetryState().list_snapshots(of)
+        write.write_backup(of, FileTransfer(of), snapshots, raw, room, workspaces=workspaces, progress=SILENT)
     room.rmdir()  # nothing is left there
     return raw.getvalue()
 

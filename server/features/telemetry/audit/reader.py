@@ -11,9 +11,9 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from toolgate.server.state.keys import file as key_file
-from toolgate.server.telemetry.audit.checker import AuditVerdict, ChainChecker, EntryData, format_span, parse_entry
-from toolgate.server.telemetry.audit.entry import (
+from toolgate.server.features.telemetry.audit.log import CURRENT, HEAD_FILE, MAX_LINE, rotated_files
+from toolgate.server.state.audit.checker import AuditVerdict, ChainChecker, EntryData, format_span, parse_entry
+from toolgate.server.state.audit.entry import (
     FIRST_PREV,
     HEAD_LENGTH,
     AuditLink,
@@ -21,7 +21,7 @@ from toolgate.server.telemetry.audit.entry import (
     DamagedLineError,
     parse_head,
 )
-from toolgate.server.telemetry.audit.log import CURRENT, HEAD_FILE, MAX_LINE, rotated_files
+from toolgate.server.state.keys import file as key_file
 from toolgate.tools.workspace.files.state_file import open_regular
 
 PROGRESS_EVERY = 1_000  # lines between two reports of progress

@@ -21,12 +21,12 @@ from tests.server.auth.minted_tokens import asked, request, session, signed_site
 from toolgate.server.auth.scopes import READ, SERVED
 from toolgate.server.base.principal import Principal
 from toolgate.server.calls.observers import CallEnd
+from toolgate.server.features.telemetry.audit import reader
+from toolgate.server.features.telemetry.audit.file_store import AuditFileStore
+from toolgate.server.features.telemetry.audit.recorder import create_recorder
+from toolgate.server.features.telemetry.audit.redaction import MAX_BYTES, REDACTED, redact, redact_text
 from toolgate.server.protocol.session import Call, Session
 from toolgate.server.state.keys import file as key_file
-from toolgate.server.telemetry.audit import reader
-from toolgate.server.telemetry.audit.recorder import create_recorder
-from toolgate.server.telemetry.audit.redaction import MAX_BYTES, REDACTED, redact, redact_text
-from toolgate.server.telemetry.audit.store import AuditFileStore
 from toolgate.tools.api.content import Output, Text
 
 Start = Callable[..., Server]

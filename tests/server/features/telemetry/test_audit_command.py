@@ -18,11 +18,12 @@ from tests.server.cli.commands.test_user_and_client import PASSWORD
 from tests.server.cli.test_cli import run
 from toolgate.server.auth.scopes import SERVED
 from toolgate.server.base.principal import derive_subject
+from toolgate.server.base.text import format_time
+from toolgate.server.features.telemetry.audit.log import AuditLog
+from toolgate.server.state.audit.entry import AuditEntry
 from toolgate.server.state.rows import grants as grant_rows
 from toolgate.server.state.rows import people as people_rows
 from toolgate.server.state.sqlite.store import SqliteStore
-from toolgate.server.telemetry.audit.entry import AuditEntry, format_time
-from toolgate.server.telemetry.audit.log import AuditLog
 
 HOSTILE = "\x1b]0;owned\x07\x9b31m\u202egnp\r\n\x7f"
 BASE = AuditEntry(0, "", "local", "tests", "", "Bash", None, "d" * 64, None, "allowed", "none", "ok", 0, 1.5, 10)

@@ -60,6 +60,7 @@ class CallMetrics:
             "toolgate_calls_refused", "Calls of tools that were refused, by reason.", ("reason",), registry=registry
         )
 
+    prepare = None
     call_started = None
 
     def call_ended(self, call: Call, begun: Any, end: CallEnd) -> None:

@@ -24,7 +24,7 @@ from tests.clients.raw_task_client import KNOWS, created, ended
 from tests.conftest import PROBE
 from tests.server.auth.minted_tokens import HELLO, asked, request, signed_site
 from tests.server.auth.sign_in_server import Browser
-from toolgate.server.app.http_checks import check_http
+from toolgate.server.app.features import check_options
 from toolgate.server.auth.tokens.access_tokens import OWN_ISSUER
 from toolgate.server.base.bus.bus import BusHealth
 from toolgate.server.base.principal import Principal
@@ -37,10 +37,10 @@ from toolgate.server.features.nodes.gauges import node_rows
 from toolgate.server.features.nodes.report import NodeLoad, NodeReport
 from toolgate.server.features.postgres.gauges import database_rows
 from toolgate.server.features.replicas.gauges import bus_rows
+from toolgate.server.features.telemetry.metrics.collector import MAX_TOOLS, CallMetrics, Metrics
 from toolgate.server.protocol.errors import UsageError
 from toolgate.server.state.keys.token_file import ensure_token, read_token
 from toolgate.server.state.store import DatabaseHealth
-from toolgate.server.telemetry.metrics.collector import MAX_TOOLS, CallMetrics, Metrics
 
 DEPLOY = ROOT / "deploy"
 Told = dict[str, dict[tuple[tuple[str, str], ...], float]]  # name → labels, sorted → value
@@ -254,7 +254,7 @@ def test_a_file_without_a_good_token_is_refused_before_anything_listens(tmp_path
     if held is not None:
         file.write_bytes(held)
     with pytest.raises(UsageError, match="--metrics-token: ") as caught:
-        check_http(load.load({"http": "true", "auth": "none", "metrics_token": str(file)}, {"HOME": str(tmp_path)}))
+        check_options(load.load({"http": "true", "auth": "none", "metrics_token": str(file)}, {"HOME": str(tmp_path)}))
     assert "two words" not in str(caught.value)
 
 

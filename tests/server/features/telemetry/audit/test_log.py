@@ -17,16 +17,16 @@ from pathlib import Path
 import pytest
 
 from tests.clients.raw_client import PATIENCE
+from toolgate.server.features.telemetry.audit import reader
+from toolgate.server.features.telemetry.audit.log import CURRENT, HEAD_FILE, MAX_WAITING, AuditLog, rotated_files
+from toolgate.server.state.audit.checker import AuditVerdict
+from toolgate.server.state.audit.entry import HEAD_LENGTH, AuditEntry, ChainKey
 from toolgate.server.state.keys import file as key_file
-from toolgate.server.telemetry.audit import reader
-from toolgate.server.telemetry.audit.checker import AuditVerdict
-from toolgate.server.telemetry.audit.entry import HEAD_LENGTH, AuditEntry, ChainKey
-from toolgate.server.telemetry.audit.log import CURRENT, HEAD_FILE, MAX_WAITING, AuditLog, rotated_files
 
 APPENDING = """
 import asyncio, sys
 from pathlib import Path
-from tests.server.telemetry.audit.test_log import entry, opened
+from tests.server.features.telemetry.audit.test_log import entry, opened
 async def work():
     log = opened(Path(sys.argv[1]), most=20_000, kept=1000)
     print("ready", flush=True)

@@ -7,33 +7,13 @@ principal, a client, a caller's address, or anything else from outside.
 import platform
 from collections.abc import Callable, Mapping, Sized
 
-import msgspec
-
 from toolgate.server import VERSION
-from toolgate.server.base.budget import Budget
+from toolgate.server.base.reports.http_gauges import HttpGauges
 from toolgate.server.base.reports.metric_rows import MetricRow, Values, by_key, counter, gauge
 from toolgate.server.workspaces.workspaces import Workspaces
 from toolgate.tools.reading.pages.page_reader import PageReader
 from toolgate.tools.search.health import STATES
 from toolgate.tools.search.search import Search
-
-
-class HttpGauges(msgspec.Struct, frozen=True):
-    """What HTTP serves, by transport where there are several. Counters count since the start."""
-
-    sessions: Mapping[str, Callable[[], int]]
-    calls: Mapping[str, Callable[[], int]]  # JSON-RPC requests being answered
-    streams: Mapping[str, Callable[[], int]]  # that have a reader
-    waiting: Mapping[str, Callable[[], int]]  # events not sent yet on these
-    replay_bytes: Mapping[str, Callable[[], int]]  # of events kept for readers, also for those that come back
-    connections: Callable[[], int]
-    budgets: Mapping[str, Budget]
-    running: Callable[[], int]  # HTTP requests, streams included
-    responses: Mapping[int, int]  # counter by status
-    refused_tokens: Mapping[str, int]  # counter by reason
-    issued_tokens: Callable[[], int] = lambda: 0  # counter
-    # by (way, result)
-    sign_ins: Mapping[tuple[str, str], int] = msgspec.field(default_factory=dict[tuple[str, str], int])
 
 
 def server_rows(

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from toolgate.server.telemetry.audit.entry import AuditLink, ChainKey, DamagedLineError, parse_line
+from toolgate.server.state.audit.entry import AuditLink, ChainKey, DamagedLineError, parse_line
 
 EntryData = dict[str, Any]
 

@@ -14,11 +14,13 @@ from toolgate.server.app.features import build_host, open_store
 from toolgate.server.app.host import AppHost
 from toolgate.server.base.text import describe_os_error
 from toolgate.server.config.load import Config
+from toolgate.server.features.telemetry.audit import chain_verifier, reader
+from toolgate.server.features.telemetry.audit.file_store import find_store
+from toolgate.server.state.audit import chains
+from toolgate.server.state.audit.checker import AuditVerdict, EntryData
+from toolgate.server.state.audit.entry import ChainKey
 from toolgate.server.state.keys import file as key_file
 from toolgate.server.state.store import StateError
-from toolgate.server.telemetry.audit import chain_verifier, chains, reader
-from toolgate.server.telemetry.audit.checker import AuditVerdict, EntryData
-from toolgate.server.telemetry.audit.entry import ChainKey
 
 if TYPE_CHECKING:
     from toolgate.server.state.store import Connection
@@ -108,8 +110,14 @@ class AuditRows:
             return True
         return not self.read_heads() and not self._read(partial(chains.read_page, most=1))
 
-    def read_key(self) -> None:
-        """Read the key, which all else needs."""
+    def has_key(self) -> bool:
+        """Read the key, which all else needs; return whether there is a line that needs it. Raises AuditSourceError."""
+        if self.is_empty():
+            return False
+        self._read_key()
+        return True
+
+    def _read_key(self) -> None:
         key = self._keys.find(chains.KEY)
         try:
             self._runner.run(self._keys.check())
@@ -186,18 +194,30 @@ def open_rows(config: Config) -> Generator[AuditRows | None]:
     """Yield the rows in the state database, or None if there are none. Raises AuditSourceError."""
     host, _ = build_host(config, upgrades=False, within=WITHIN)
     try:
-        may_have_rows = host.audit_store().may_have_rows()
+        may_have_rows = find_store(host).may_have_rows()
     except StateError as error:
         raise AuditSourceError(str(error)) from None
     if not may_have_rows:
         yield None
         return
     with AuditRows(host) as rows:
-        if rows.is_empty():
-            yield None
-        else:
-            rows.read_key()
-            yield rows
+        yield rows if rows.has_key() else None
+
+
+@contextlib.contextmanager
+def open_shared_rows(config: Config) -> Generator[AuditRows | None]:
+    """Yield the rows where the log of this server is in a database, also if there are none yet; else None. Raises
+    AuditSourceError."""
+    host, _ = build_host(config, upgrades=False, within=WITHIN)
+    try:
+        is_shared = host.audit_rows() is not None
+    except StateError as error:
+        raise AuditSourceError(str(error)) from None
+    if not is_shared:
+        yield None
+        return
+    with AuditRows(host) as rows:
+        yield rows
 
 
 def _place(row: Any) -> chains.Cursor:

@@ -14,8 +14,12 @@ from typing import Any
 
 from toolgate.server.base import progress
 from toolgate.server.base.run_loop import run_interruptible
-from toolgate.server.base.text import escape_unprintable, suggest
-from toolgate.server.cli.commands.audit_sources import (
+from toolgate.server.base.text import escape_unprintable, format_time, suggest
+from toolgate.server.cli.commands.store_command import read_names, refuse_other_owner
+from toolgate.server.cli.terminal.output import format_count, print_json_line, print_table
+from toolgate.server.config.load import Config
+from toolgate.server.features.telemetry.audit import reader
+from toolgate.server.features.telemetry.commands.audit_sources import (
     AuditFiles,
     AuditRows,
     AuditSource,
@@ -23,13 +27,9 @@ from toolgate.server.cli.commands.audit_sources import (
     open_files,
     open_rows,
 )
-from toolgate.server.cli.commands.store_command import read_names, refuse_other_owner
-from toolgate.server.cli.terminal.output import format_count, print_json_line, print_table
-from toolgate.server.config.load import Config
 from toolgate.server.protocol.errors import UsageError
-from toolgate.server.telemetry.audit import reader
-from toolgate.server.telemetry.audit.checker import AuditVerdict, EntryData
-from toolgate.server.telemetry.audit.entry import ChainKey, DamagedLineError, format_time, parse_line
+from toolgate.server.state.audit.checker import AuditVerdict, EntryData
+from toolgate.server.state.audit.entry import ChainKey, DamagedLineError, parse_line
 from toolgate.tools.workspace import limits
 
 DONE, FAULT = 0, 1

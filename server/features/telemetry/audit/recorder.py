@@ -3,7 +3,7 @@
 import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
@@ -13,7 +13,8 @@ from toolgate.server.protocol.messages import Request, replace_surrogates
 from toolgate.server.protocol.request_meta import client_name
 from toolgate.server.protocol.session import Call, short_hash
 from toolgate.server.protocol.task import StoredTask
-from toolgate.server.telemetry.audit.entry import AuditEntry
+from toolgate.server.state.audit.entry import AuditEntry
+from toolgate.server.state.audit.store import EntryLog
 from toolgate.tools.api.content import Audio, Content, EmbeddedResource, Image, Output, Text
 from toolgate.tools.api.schema.schema import measure
 
@@ -26,22 +27,6 @@ KnownArguments = tuple[str, Any]  # their digest, and what is kept of them
 
 _EMPTY_HASH = hashlib.sha256()
 _encode = msgspec.json.Encoder(order="deterministic").encode
-
-
-class EntryLog(Protocol):
-    """What entries are added to: files, or the state database."""
-
-    def now(self) -> float:
-        """Return the time of a line in seconds since the epoch."""
-        ...
-
-    def add(self, entry: AuditEntry) -> None:
-        """Write the entry soon, with the time of now. Never blocks, and never fails."""
-        ...
-
-    async def aclose(self) -> None:
-        """Write what waits."""
-        ...
 
 
 class AuditRecorder:
@@ -153,7 +138,7 @@ def create_recorder(log: EntryLog, level: str, sandbox: Callable[[str], str | No
     """Return the recorder into `log`; `level` is "on" or "full"."""
     if level != "full":
         return AuditRecorder(log, sandbox)
-    from toolgate.server.telemetry.audit.redaction import redact  # start-up: its expressions are compiled
+    from toolgate.server.features.telemetry.audit.redaction import redact  # start-up: its expressions are compiled
 
     return AuditRecorder(log, sandbox, redact)
 

@@ -20,8 +20,8 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from toolgate.server.state.keys import file as key_file
-from toolgate.server.telemetry.audit.entry import (
+from toolgate.server.base.text import format_time
+from toolgate.server.state.audit.entry import (
     FIRST_PREV,
     HEAD_LENGTH,
     AuditEntry,
@@ -30,10 +30,10 @@ from toolgate.server.telemetry.audit.entry import (
     DamagedLineError,
     format_head,
     format_line,
-    format_time,
     parse_head,
     parse_line,
 )
+from toolgate.server.state.keys import file as key_file
 from toolgate.tools.workspace.files.state_file import open_regular
 
 log = logging.getLogger("toolgate.audit")

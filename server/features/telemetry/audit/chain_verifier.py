@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from toolgate.server.state import tables
-from toolgate.server.telemetry.audit import chains
-from toolgate.server.telemetry.audit.chains import AuditChain, ChainPoint
-from toolgate.server.telemetry.audit.checker import AuditVerdict, ChainChecker, format_span, parse_entry
-from toolgate.server.telemetry.audit.entry import AuditLink, ChainKey, DamagedLineError, parse_line
+from toolgate.server.state.audit import chains
+from toolgate.server.state.audit.chains import AuditChain, ChainPoint
+from toolgate.server.state.audit.checker import AuditVerdict, ChainChecker, format_span, parse_entry
+from toolgate.server.state.audit.entry import AuditLink, ChainKey, DamagedLineError, parse_line
 
 PROGRESS_EVERY = 1_000  # lines between two reports of progress
 NEWEST = 500  # lines of the newest that a quick check reads

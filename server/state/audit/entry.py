@@ -5,9 +5,7 @@ A line is a JSON object. Its last member is `hash`: HMAC-SHA-256, in hex, over t
 """
 
 import hmac
-import time
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -94,22 +92,6 @@ class DamagedLineError(Exception):
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(AuditLink).decode
-
-
-def format_time(seconds: float) -> str:
-    """Return the time in ISO 8601, UTC, with milliseconds."""
-    return _format_milliseconds(round(seconds * 1000))
-
-
-@lru_cache(4)  # several calls may end in one
-def _format_milliseconds(milliseconds: int) -> str:
-    whole, thousandths = divmod(milliseconds, 1000)
-    return f"{_second(whole)}.{thousandths:03d}Z"
-
-
-@lru_cache(4)
-def _second(seconds: int) -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
 
 
 def format_line(entry: AuditEntry | AuditNote, key: ChainKey) -> tuple[bytes, str]:

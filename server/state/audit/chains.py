@@ -14,7 +14,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from toolgate.server.state import tables
-from toolgate.server.telemetry.audit.entry import (
+from toolgate.server.state.audit.entry import (
     FIRST_PREV,
     AuditEntry,
     AuditNote,
