@@ -1,4 +1,4 @@
-"""Compile each template of a page once, instead of in each server that shows it: else that is most of a sign-in's time."""
+"""Compile each template of a page once, not in each server that shows it: it is most of a sign-in's time."""
 
 from typing import Any
 

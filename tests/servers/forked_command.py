@@ -37,6 +37,7 @@ KNOWN = (  # what commands import, and a server that has no clients yet does not
     "toolgate.server.cli.parsing.command_line",
     "toolgate.server.cli.readiness",
     "toolgate.server.features.mounts.upstream.http_connection",
+    "toolgate.server.features.postgres.audit_reader",
     "toolgate.server.features.postgres.database.store",
     "toolgate.server.policy.nonces",
     "toolgate.server.state.migrate",
@@ -58,6 +59,7 @@ OTHERS = (
     "anyio._backends._asyncio",
     "argon2",
     "certifi",
+    "cryptography.hazmat.backends.openssl.backend",
     "cryptography.hazmat.primitives.ciphers.aead",
     "ctypes",
     "difflib",
@@ -67,6 +69,7 @@ OTHERS = (
     "joserfc.jws",
     "jsonschema_rs",
     "prometheus_client",
+    "sqlalchemy.dialects.postgresql.asyncpg",
 )
 ROW_MODULES = ("feature", "options", "commands", "check", "state", "doctor", "isolation")  # `module:NAME` of a feature
 PLUGINS = ROOT / "tests" / "plugins"
