@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
+from toolgate.server.base.text import format_time
 from toolgate.server.state import tables
 from toolgate.server.state.audit.entry import (
     FIRST_PREV,
@@ -22,7 +23,6 @@ from toolgate.server.state.audit.entry import (
     DamagedLineError,
     format_line,
     format_statement,
-    format_time,
     parse_line,
     parse_statement,
 )

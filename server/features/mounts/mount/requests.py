@@ -111,7 +111,7 @@ class RequestForwarder:
         called. Raises as `forward`."""
 
         async def find_lists(is_again: bool) -> MountLists:
-            with self._limits.count(context.principal, is_new=not is_again):
+            async with self._limits.count(context.principal, is_new=not is_again):
                 return await self._mount.fetch_lists(self._find_key(context))
 
         return await self._have_sign_in(CONNECT, original, context, find_lists)

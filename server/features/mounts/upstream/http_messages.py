@@ -13,7 +13,7 @@ from toolgate.transports.http.wire.chunks import ChunkDecoder
 from toolgate.transports.http.wire.head import HttpError, parse_header_fields, read_body_length
 from toolgate.transports.http.wire.request import format_lines
 
-STATUS_LINE = re.compile(rb"HTTP/1\.([01]) ([1-5][0-9]{2})(?: [^\x00-\x08\x0a-\x1f\x7f]*+)?\r\n")
+RESPONSE_LINE = re.compile(rb"HTTP/1\.([01]) ([1-5][0-9]{2})(?: [^\x00-\x08\x0a-\x1f\x7f]*+)?\r\n")
 BEGIN = b"HTTP/1."
 TARGET = re.compile(r"[\x21-\x7e]+")
 SWITCHING = 101
@@ -95,7 +95,7 @@ def encode_request(method: str, target: str, headers: Iterable[tuple[str, str]],
 
 def parse_response(data: bytes) -> ResponseHead:
     """Return the head in `data`, which ends with an empty line. Raises HttpError."""
-    line = STATUS_LINE.match(data)
+    line = RESPONSE_LINE.match(data)
     if line is None:
         raise HttpError(502, "the status line is malformed")
     status, is_old = int(line[2]), line[1] == b"0"
