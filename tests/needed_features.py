@@ -8,6 +8,8 @@ import ast
 from functools import cache
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[1]
 FOLDER = "server/features"
 FEATURES = ("clients", "events", "mounts", "nodes", "postgres", "remote_checks", "replicas", "telemetry")
@@ -28,6 +30,12 @@ def needs_deleted(path: Path) -> bool:
     if parts[:3] == ("tests", "server", "features") and deleted.intersection(parts[3:4]):
         return True
     return path.suffix == ".py" and not deleted.isdisjoint(_find_needs(path, frozenset()))
+
+
+def require(feature: str) -> None:
+    """Skip the test if a feature is not there that few tests of its module need."""
+    if feature in list_deleted():
+        pytest.skip(f"it needs {feature}")
 
 
 def _find_needs(path: Path, above: frozenset[Path]) -> frozenset[str]:

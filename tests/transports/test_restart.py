@@ -20,6 +20,7 @@ import pytest
 from tests.clients.raw_client import PATIENCE, STATELESS, eventually
 from tests.clients.raw_http_client import POSTED, Site, events, site
 from tests.conftest import PROBE
+from tests.needed_features import require
 from tests.server.cli.commands.test_user_and_client import PASSWORD, command, granted, registered
 from tests.servers.http_in_process import ADA, Inside, inside
 from tests.servers.reserved_port import kept_port
@@ -720,6 +721,7 @@ def test_event_ids_stay_short(tmp_path: Path) -> None:
 
 
 def is_busy(listening: Site) -> bool:
+    require("telemetry")
     return b'_requests_running{transport="http"} 1' in listening.ask("GET", "/metrics")[1]
 
 

@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 
 from tests.clients.raw_http_client import site
+from tests.needed_features import require
 from tests.servers.http_in_process import HELLO
 
 WITH_THE_ROW = """
@@ -17,6 +18,7 @@ raise SystemExit(main())
 
 
 def test_its_option_route_page_and_metrics_come_from_the_row(tmp_path: Path) -> None:
+    require("telemetry")
     with site(tmp_path, "--guild", command=(sys.executable, "-c", WITH_THE_ROW)) as listening:
         told = listening.ask("GET", "/", accept="application/json")[2]
         assert [told[name] for name in ("mcp", "sse", "guild")] == [

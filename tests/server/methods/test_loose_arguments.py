@@ -9,6 +9,7 @@ import pytest
 
 from tests.clients.raw_client import STATELESS, Refusal, Server
 from tests.clients.raw_http_client import Site
+from tests.needed_features import require
 from tests.servers.isolated_plugins import EACH_WAY
 from tests.transports.test_streamable_http import modern
 from toolgate.server.protocol import message_limits
@@ -318,6 +319,7 @@ def test_json_within_an_argument_has_the_limits_of_a_message() -> None:
 
 
 def test_the_audit_log_sees_the_converted_values(start: Start) -> None:
+    require("telemetry")
     server = start("--audit", "full")
     for value in ("999", 999):
         server.error(

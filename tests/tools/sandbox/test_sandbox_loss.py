@@ -8,6 +8,7 @@ import pytest
 
 from tests.clients.raw_client import children, eventually
 from tests.clients.raw_http_client import Site, site, spoken
+from tests.needed_features import require
 
 COUNT = 3
 
@@ -43,6 +44,7 @@ def read_words(pid: int) -> bytes:
 
 
 def read_count(at: Site) -> float:
+    require("telemetry")
     text = at.ask("GET", "/metrics")[1].decode()
     return next(
         float(line.split()[1]) for line in text.splitlines() if line.startswith("toolgate_sandboxes_lost_total")

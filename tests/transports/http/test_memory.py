@@ -15,6 +15,7 @@ import pytest
 
 from tests.clients.raw_client import COMMAND, eventually
 from tests.clients.raw_http_client import Site, site
+from tests.needed_features import require
 from tests.server.auth.minted_tokens import asked, session, signed_site
 from tests.servers.isolated_plugins import resident
 
@@ -70,6 +71,7 @@ def opened(listening: Site, revision: str) -> str:
 
 def gauge(listening: Site, budget: str) -> float:
     """Return the server's gauge."""
+    require("telemetry")
     _, text, _ = listening.ask("GET", "/metrics")
     found = re.search(rf'^toolgate_budget_used{{budget="{budget}"}} (\S+)$', text.decode(), re.M)
     return float(found[1]) if found else -1

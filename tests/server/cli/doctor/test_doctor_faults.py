@@ -37,7 +37,8 @@ from toolgate.server.workspaces import free_space
 def looked(name: str, capsys: pytest.CaptureFixture[str], **environment: str) -> str:
     """Return the report on one check, with options from the environment."""
     options = load.load({}, {"PATH": os.environ["PATH"], **environment})
-    asyncio.run(run_checks([(name, partial(main.MACHINE_CHECKS[name], options), ())]))
+    check = next(function for row, function, _ in main.machine_checks(options) if row == name)
+    asyncio.run(run_checks([(name, check, ())]))
     return capsys.readouterr().out
 
 

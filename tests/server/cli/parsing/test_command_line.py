@@ -64,12 +64,10 @@ def test_a_command_line_is_read(words: str, command: str, options: dict[str, Any
         ("-tv567", "unknown option -5 in -tv567\nusage: "),
         ("doctr", "unknown command 'doctr' (did you mean doctor?)"),
         ("user ad ada", "user: unknown command 'ad' (did you mean add?)"),
-        ("audit verfy", "audit: unknown command 'verfy' (did you mean verify?)"),
         ("user", "user: COMMAND is missing: add, list, remove, passwd"),
         ("user add", "user add: NAME is missing\nusage: toolgate user add NAME [OPTIONS]"),
         ("config", "config: CLIENT is missing: claude-desktop, claude-code, cursor, "),
         ("user list --port 99", "user list: --port does not belong here (it belongs to serve, doctor, health)"),
-        ("tools --last 3", "tools: --last does not belong here (it belongs to audit)"),
         ("tools -t", "tools: -t does not belong here (it belongs to serve, doctor)"),
         ("--port", "--port needs a value"),
         ("-vp --verbose", "-vp needs a value"),
@@ -164,11 +162,6 @@ def test_the_help_of_a_command_is_about_that_command(capsys: pytest.CaptureFixtu
 def test_the_help_of_a_group_lists_its_commands(capsys: pytest.CaptureFixture[str]) -> None:
     assert main.run(["token", "revoke", "--help"]) == 0
     assert "token revoke grant" in capsys.readouterr().out
-
-
-def test_the_help_of_a_command_names_those_that_begin_with_it(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main.run(["audit", "--help"]) == 0
-    assert "\n  audit verify  check that" in capsys.readouterr().out
 
 
 def test_help_needs_no_configuration_that_works(

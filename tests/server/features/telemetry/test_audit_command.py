@@ -19,7 +19,10 @@ from tests.server.cli.test_cli import run
 from toolgate.server.auth.scopes import SERVED
 from toolgate.server.base.principal import derive_subject
 from toolgate.server.base.text import format_time
+from toolgate.server.cli import main
+from toolgate.server.cli.parsing.command_line import parse_words
 from toolgate.server.features.telemetry.audit.log import AuditLog
+from toolgate.server.protocol.errors import UsageError
 from toolgate.server.state.audit.entry import AuditEntry
 from toolgate.server.state.rows import grants as grant_rows
 from toolgate.server.state.rows import people as people_rows
@@ -258,3 +261,21 @@ def test_follow_goes_on_with_what_comes(tmp_path: Path) -> None:
         stuck.cancel()
         following.kill()
         following.communicate()
+
+
+@pytest.mark.parametrize(
+    ("words", "remedy"),
+    [
+        ("audit verfy", "audit: unknown command 'verfy' (did you mean verify?)"),
+        ("tools --last 3", "tools: --last does not belong here (it belongs to audit)"),
+    ],
+)
+def test_a_wrong_command_line_is_refused_with_a_remedy(words: str, remedy: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        parse_words(words.split())
+    assert remedy in str(refused.value)
+
+
+def test_the_help_of_a_command_names_those_that_begin_with_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run(["audit", "--help"]) == 0
+    assert "\n  audit verify  check that" in capsys.readouterr().out
