@@ -40,7 +40,7 @@ compiled_pages.keep_compiled()
 SLOW = (  # the files that take 20 s or more, the slowest first: else one of them ends alone
     "escape/test_escapes.py",
     "watchdog/test_watchdog.py",
-    "tools/browser/test_browser.py",
+    "tools/reading/browser/test_browser.py",
     "server/auth/test_pages.py",
     "architecture/test_features.py",
     "server/features/test_without.py",
@@ -109,7 +109,7 @@ SLOW = (  # the files that take 20 s or more, the slowest first: else one of the
     "server/workspaces/test_sandboxing.py",
     "server/features/postgres/test_postgres.py",
     "transports/http/test_memory.py",
-    "tools/search/test_search.py",
+    "tools/reading/search/test_search.py",
     "interop/test_oauth_typescript_sdk.py",
     "transports/test_interrupted_calls.py",
     "interop/test_frameworks.py",

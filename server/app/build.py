@@ -25,12 +25,12 @@ from toolgate.server.state.store import Store
 from toolgate.server.workspaces.local_workspaces import LocalWorkspaces
 from toolgate.server.workspaces.sandboxing import Sandboxing
 from toolgate.tools.api.registry import Registry
-from toolgate.tools.browser.find_chromium import find_chromium
 from toolgate.tools.builtin.skills import skills
+from toolgate.tools.reading.browser.find_chromium import find_chromium
 from toolgate.tools.reading.pages.local_page_reader import LocalPageReader
 from toolgate.tools.reading.pages.page_reader import PageReader
+from toolgate.tools.reading.search.lazy_search import LazySearch
 from toolgate.tools.reading.web.fetch import Web
-from toolgate.tools.search.lazy_search import LazySearch
 from toolgate.tools.workspace import limits
 from toolgate.tools.workspace.output.run_record import TaskEnd
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from toolgate.server.base.bus.bus import Bus, Counters
     from toolgate.server.plugins.reload import PluginReloader
     from toolgate.server.workspaces.retention import WorkspaceCleaner
-    from toolgate.tools.search.search import Search
+    from toolgate.tools.reading.search.search import Search
     from toolgate.transports.web.home import ClientSettings
 
 
@@ -79,7 +79,7 @@ def build_search(config: Config, web: Web, reader: PageReader) -> LazySearch:
 
 
 def _create_search(config: Config, web: Web, reader: PageReader) -> "Search":
-    from toolgate.tools.search import api_keys, engines, search  # start-up and memory
+    from toolgate.tools.reading.search import api_keys, engines, search  # start-up and memory
 
     try:
         keys = api_keys.read_api_keys(config.search_keys, config.environment)

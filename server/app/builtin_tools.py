@@ -19,7 +19,7 @@ from toolgate.tools.builtin.skills.resources import manifest_of, prompt_of, skil
 from toolgate.tools.builtin.skills.skills import Skills, invoke_skill, tool_description
 from toolgate.tools.builtin.todos import one_task, task_list, task_manager
 from toolgate.tools.builtin.workspace_files import workspace_file
-from toolgate.tools.search.tool import web_search
+from toolgate.tools.reading.search.tool import web_search
 
 TOOLS = (
     bash,

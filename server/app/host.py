@@ -43,7 +43,7 @@ from toolgate.tools.builtin import callbacks
 from toolgate.tools.builtin.callbacks import INBOX_URI, Firings
 from toolgate.tools.builtin.skills.skills import Skills
 from toolgate.tools.reading.pages.page_reader import PageReader
-from toolgate.tools.search.lazy_search import LazySearch
+from toolgate.tools.reading.search.lazy_search import LazySearch
 from toolgate.tools.workspace.commands import end_notice
 from toolgate.tools.workspace.output.run_record import TaskEnd
 from toolgate.tools.workspace.workspace import Workspace

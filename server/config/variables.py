@@ -45,7 +45,7 @@ def known_variables(*, search_keys: bool) -> Iterable[str]:
     names = [option.variable for option in (CONFIG, *OPTIONS)]
     names += [variable for method in provider_methods() for variable in method.variables]
     if search_keys:
-        from toolgate.tools.search.engines import KEYED, key_variable  # start-up: few have keys
+        from toolgate.tools.reading.search.engines import KEYED, key_variable  # start-up: few have keys
 
         names += [PREFIX + key_variable(engine) for engine in KEYED]
     return [*names, ACCESS, *(PREFIX + name for name in DEPLOYMENT)]

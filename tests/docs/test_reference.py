@@ -9,7 +9,7 @@ from tests.docs.pages import Page, page, pages
 from toolgate.server.app.builtin_tools import TOOLS
 from toolgate.server.cli.parsing.commands import COMMANDS
 from toolgate.server.config.options import OPTIONS
-from toolgate.tools.search.engines import ENGINES
+from toolgate.tools.reading.search.engines import ENGINES
 from toolgate.tools.workspace import limits
 
 SERVED = [option for option in OPTIONS if not option.is_planned]

@@ -7,14 +7,14 @@ import msgspec
 from PIL import Image as pillow
 from pypdf import PdfReader, PdfWriter
 
-from tests.tools.browser.test_browser import pdf
 from tests.tools.builtin.test_docs import GUIDE
 from tests.tools.engines import answers as shapes
+from tests.tools.reading.browser.test_browser import pdf
 from toolgate.tools.reading.encodings.labels import LABELS
+from toolgate.tools.reading.search.html_engine import BuildRequestJob, JobBatch, ReadResultsJob
 from toolgate.tools.reading.web import convert
 from toolgate.tools.reading.web.media_types import PDF
 from toolgate.tools.reading.workers import pictures
-from toolgate.tools.search.html_engine import BuildRequestJob, JobBatch, ReadResultsJob
 
 URL = "http://site/"
 BODIES = ("", "x", GUIDE, "<p>Tr\u00e8s court.", "<div>" * 300, "<article>" + "<p>A sentence of many words. " * 300)

@@ -14,9 +14,9 @@ from toolgate.tools.api.schema.schema import compile_check
 from toolgate.tools.api.tool import Tool
 from toolgate.tools.reading.pages.local_page_reader import LocalPageReader
 from toolgate.tools.reading.pages.page_reader import PageReader
+from toolgate.tools.reading.search.lazy_search import LazySearch
+from toolgate.tools.reading.search.search import Search
 from toolgate.tools.reading.web.fetch import Web
-from toolgate.tools.search.lazy_search import LazySearch
-from toolgate.tools.search.search import Search
 from toolgate.tools.workspace.workspace import Workspace
 
 BOUND = 20.0  # seconds for any call

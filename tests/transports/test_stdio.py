@@ -85,7 +85,7 @@ def test_pipes_hold_more_than_the_answers_to_a_batch(start: Start) -> None:
 NEEDLESS = {  # before the second answer: each takes milliseconds and memory
     *("anyio", "click", "httpx", "mimetypes", "multiprocessing", "shutil", "sqlalchemy", "sqlite3", "starlette"),
     *("dataclasses", "importlib.resources", "random", "tempfile", "watchfiles", "yaml", "zlib"),
-    "toolgate.tools.search.search",
+    "toolgate.tools.reading.search.search",
     "toolgate.tools.reading.workers.pool",
     "toolgate.tools.workspace.local_workspace",
     "toolgate.tools.workspace.output.spool",

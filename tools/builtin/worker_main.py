@@ -4,9 +4,9 @@ from collections.abc import Callable
 from typing import Any
 
 from toolgate.tools.reading.pdf import reading
+from toolgate.tools.reading.search import ddgs_worker, html_engine
 from toolgate.tools.reading.web import convert
 from toolgate.tools.reading.workers import pictures, worker
-from toolgate.tools.search import ddgs_worker, html_engine
 
 # name → the type of its requests, the function that loads its libraries, the function that does it
 JOBS: dict[str, tuple[Any, Callable[[], None], Callable[[Any], Any]]] = {

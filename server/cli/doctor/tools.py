@@ -137,9 +137,9 @@ class _WarningHandler(logging.Handler):
 
 async def browser(config: Config) -> CheckFinding:
     """Check that the browser starts: only that shows whether its sandbox works here."""
-    from toolgate.tools.browser.browser import Browser  # start-up
-    from toolgate.tools.browser.chromium import BrowserStartError
-    from toolgate.tools.browser.find_chromium import find_chromium
+    from toolgate.tools.reading.browser.browser import Browser  # start-up
+    from toolgate.tools.reading.browser.chromium import BrowserStartError
+    from toolgate.tools.reading.browser.find_chromium import find_chromium
     from toolgate.tools.reading.web.address_policy import AddressPolicy
 
     try:

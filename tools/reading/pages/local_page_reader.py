@@ -25,12 +25,12 @@ from toolgate.tools.reading.web.page import shorten_url
 from toolgate.tools.workspace.workspace import Workspace
 
 if TYPE_CHECKING:
-    from toolgate.tools.browser.browser import Browser
+    from toolgate.tools.reading.browser.browser import Browser
+    from toolgate.tools.reading.search.engine import Engine
+    from toolgate.tools.reading.search.html_engine import ResultReader
     from toolgate.tools.reading.web.convert import RawPage, ReadablePage
     from toolgate.tools.reading.workers.pictures import FittedPicture
     from toolgate.tools.reading.workers.pool import Workers
-    from toolgate.tools.search.engine import Engine
-    from toolgate.tools.search.html_engine import ResultReader
 
 QUEUE_SHARE = 0.6  # share of a call's hold for waiting; the rest is for the page
 PAGE_TIME = 30.0  # seconds to load a page
@@ -100,7 +100,7 @@ class LocalPageReader:
         return self.web
 
     def create_result_reader(self, engine: "Engine") -> "ResultReader":
-        from toolgate.tools.search.ddgs_client import DdgsClient  # start-up and memory
+        from toolgate.tools.reading.search.ddgs_client import DdgsClient  # start-up and memory
 
         return DdgsClient(engine.name, self.workers, engine.seconds)
 
@@ -117,7 +117,7 @@ class LocalPageReader:
     def browser(self) -> "Browser | None":
         """The one browser of all calls, or None without a `chromium`."""
         if self._browser is None and self._chromium is not None:
-            from toolgate.tools.browser.browser import Browser  # start-up
+            from toolgate.tools.reading.browser.browser import Browser  # start-up
 
             self._browser = Browser(self._chromium, self.web.allowed, self.web.resolve)
         return self._browser
@@ -153,7 +153,7 @@ async def _fetch(reader: LocalPageReader, request: PageRequest, *notes: str) -> 
 
 async def _render(reader: LocalPageReader, request: PageRequest) -> LoadedPage:
     """Return the page as the browser shows it. Types that it has no viewer for are fetched."""
-    from toolgate.tools.browser.chromium import BrowserStartError  # start-up
+    from toolgate.tools.reading.browser.chromium import BrowserStartError  # start-up
 
     browser = reader.browser
     assert browser is not None

@@ -12,9 +12,9 @@ from toolgate.tools.reading.web.page import shorten_url
 from toolgate.tools.workspace.workspace import Workspace
 
 if TYPE_CHECKING:  # start-up and memory
+    from toolgate.tools.reading.search.engine import Engine
+    from toolgate.tools.reading.search.html_engine import ResultReader
     from toolgate.tools.reading.workers.pictures import FittedPicture
-    from toolgate.tools.search.engine import Engine
-    from toolgate.tools.search.html_engine import ResultReader
 
 Format = Literal["text", "html", "markdown"]
 

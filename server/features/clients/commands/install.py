@@ -27,7 +27,7 @@ from toolgate.server.features.clients.entries import (
 from toolgate.server.features.clients.locations import PLACES, WSL_APPS, Platform, find_file, is_present
 from toolgate.server.protocol.errors import UsageError
 from toolgate.tools.api.installation import COMMANDS, name_extra
-from toolgate.tools.browser.find_chromium import find_chromium
+from toolgate.tools.reading.browser.find_chromium import find_chromium
 
 WITHIN = 60.0  # seconds for the client's own command, which takes one or two
 

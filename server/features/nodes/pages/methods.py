@@ -7,8 +7,8 @@ import msgspec
 
 from toolgate.tools.api.context.services import Page
 from toolgate.tools.reading.pages.page_reader import Format, PageDocument
+from toolgate.tools.reading.search.html_engine import BuildRequestJob, DdgsResult, ReadResultsJob
 from toolgate.tools.reading.workers.pictures import FittedPicture
-from toolgate.tools.search.html_engine import BuildRequestJob, DdgsResult, ReadResultsJob
 
 
 class JobOutcome(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -3,8 +3,8 @@
 from toolgate.tools.api.concurrency.fair_queue import FairQueue
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.reading.pages.page_reader import PageReader
-from toolgate.tools.search.engines import ENGINES
-from toolgate.tools.search.html_engine import ResultReader
+from toolgate.tools.reading.search.engines import ENGINES
+from toolgate.tools.reading.search.html_engine import ResultReader
 
 MAX_FETCHES = 10  # at once, each of at most messages.MAX_DATA bytes
 FETCHES_SHARE = 6  # of them for one principal

@@ -9,11 +9,11 @@ from toolgate.server.features.nodes.pages.methods import JobOutcome, PageMethods
 from toolgate.tools.api.context.services import Page
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.reading.pages.page_reader import Format, PageDocument, PageRequest, PictureRequest
+from toolgate.tools.reading.search.engine import EngineQuery
+from toolgate.tools.reading.search.html_engine import BuildRequestJob, BuiltRequest, ReadResults, ReadResultsJob
 from toolgate.tools.reading.workers.messages import MAX_RESULT
 from toolgate.tools.reading.workers.pictures import FittedPicture
 from toolgate.tools.reading.workers.pool import WorkerLimitError
-from toolgate.tools.search.engine import EngineQuery
-from toolgate.tools.search.html_engine import BuildRequestJob, BuiltRequest, ReadResults, ReadResultsJob
 
 MAX_SECONDS = 600.0  # for one page: more than any call is held
 MAX_WAIT = 30.0  # seconds more for a page's scripts, as ReadDocs takes

@@ -15,13 +15,13 @@ from toolgate.tools.reading.pages.page_reader import (
     PictureRequest,
     create_timeout_error,
 )
+from toolgate.tools.reading.search.engine import Engine, EngineFailedError, EngineQuery
+from toolgate.tools.reading.search.html_engine import BuildRequestJob, ReadResultsJob, ResultReader
+from toolgate.tools.reading.search.query import MAX_REASON
 from toolgate.tools.reading.web.fetch import MAX_BODY
 from toolgate.tools.reading.web.page import PageTimeoutError, shorten_url
 from toolgate.tools.reading.workers.pictures import FittedPicture
 from toolgate.tools.reading.workers.pool import WorkerLimitError
-from toolgate.tools.search.engine import Engine, EngineFailedError, EngineQuery
-from toolgate.tools.search.html_engine import BuildRequestJob, ReadResultsJob, ResultReader
-from toolgate.tools.search.query import MAX_REASON
 from toolgate.tools.workspace.workspace import Workspace
 
 T = TypeVar("T")

@@ -11,9 +11,9 @@ from typing import Annotated
 import msgspec
 
 from toolgate.server.base.bus.bus import Bus
-from toolgate.tools.search.health import EngineHealth
-from toolgate.tools.search.outcome import Status
-from toolgate.tools.search.query import MAX_REASON
+from toolgate.tools.reading.search.health import EngineHealth
+from toolgate.tools.reading.search.outcome import Status
+from toolgate.tools.reading.search.query import MAX_REASON
 
 TOPIC = "search engines"
 

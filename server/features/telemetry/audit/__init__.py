@@ -2,13 +2,12 @@
 
     recorder       a tools/call → an entry
     redaction      removes secrets from its arguments
-    entry          an entry → a line, chained to the line before
-    checker        the lines of a chain → what is wrong with them
     log            the files: appended to by several processes, rotated, repaired after a crash
     reader         reads the files again, to show and verify them, and a principal's own lines on the first page
-    store          where the log is: in these files, or where a feature puts it
-    chains         lines as rows of a shared database, and what chains say of each other
+    file_store     where the log is: in these files, or where another feature has rows
     chain_verifier checks the rows
+
+`server/state/audit` has what files and rows share: entries, chains and their checks.
 
 What is detected: each line carries an HMAC over itself and the line before, and the file `head` names the newest line
 under the same key, STATE/keys/audit. A process that can write the files but not read the key (a backup, a log shipper,

@@ -12,8 +12,8 @@ from toolgate.server.base.reports.http_gauges import HttpGauges
 from toolgate.server.base.reports.metric_rows import MetricRow, Values, by_key, counter, gauge
 from toolgate.server.workspaces.workspaces import Workspaces
 from toolgate.tools.reading.pages.page_reader import PageReader
-from toolgate.tools.search.health import STATES
-from toolgate.tools.search.search import Search
+from toolgate.tools.reading.search.health import STATES
+from toolgate.tools.reading.search.search import Search
 
 
 def server_rows(

@@ -24,13 +24,13 @@ from toolgate.tools.api.errors import ToolError
 from toolgate.tools.builtin.docs import read_docs
 from toolgate.tools.reading.pages.local_page_reader import MAX_WAITING, VISITS_SHARE
 from toolgate.tools.reading.pages.page_reader import PageDocument, PageRequest, PictureRequest
+from toolgate.tools.reading.search.engine import EngineQuery
+from toolgate.tools.reading.search.engines import choose_engines
+from toolgate.tools.reading.search.html_engine import ReadResults, ReadResultsJob
+from toolgate.tools.reading.search.search import Search
 from toolgate.tools.reading.web.fetch import Web
 from toolgate.tools.reading.workers.pictures import FittedPicture
 from toolgate.tools.reading.workers.pool import WorkerLimitError
-from toolgate.tools.search.engine import EngineQuery
-from toolgate.tools.search.engines import choose_engines
-from toolgate.tools.search.html_engine import ReadResults, ReadResultsJob
-from toolgate.tools.search.search import Search
 from toolgate.tools.workspace.workspace import WorkspaceUnreachableError
 
 BOUND = 40.0  # seconds for any test

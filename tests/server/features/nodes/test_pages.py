@@ -15,10 +15,10 @@ from tests.clients.raw_client import Server, children, eventually
 from tests.clients.raw_http_client import site as http_server
 from tests.clients.raw_http_client import spoken
 from tests.server.features.nodes.nodes import NodeProcess, ReaderOfNode, fake_principal, reading, running_node
-from tests.tools.browser.test_browser import pdf
 from tests.tools.builtin import test_docs
 from tests.tools.engines import answers as shapes
 from tests.tools.fake_web_site import Answer, Request, Site, never, site
+from tests.tools.reading.browser.test_browser import pdf
 from tests.tools.shell_commands import alive
 from tests.tools.tool_calls import call, text
 from toolgate.server.cli import main
@@ -27,11 +27,11 @@ from toolgate.tools.api.content import Image
 from toolgate.tools.api.context.services import Settings
 from toolgate.tools.builtin.docs import read_docs
 from toolgate.tools.builtin.images import read_image
+from toolgate.tools.reading.search.engines import choose_engines
+from toolgate.tools.reading.search.search import Search
+from toolgate.tools.reading.search.tool import web_search
 from toolgate.tools.reading.web.fetch import MAX_BODY, Web
 from toolgate.tools.reading.web.page import AddressRefusedError, PageTimeoutError
-from toolgate.tools.search.engines import choose_engines
-from toolgate.tools.search.search import Search
-from toolgate.tools.search.tool import web_search
 
 closing = test_docs.closing  # the fixture: its tests share an event loop
 

@@ -7,8 +7,8 @@ from tests.server.features.replicas.bus.conftest import shared_redis as shared_r
 from tests.server.features.replicas.bus.pairs import run_replicas as run_replicas
 from toolgate.server.base.bus.bus import Bus
 from toolgate.server.features.replicas.services.engine_health import TOPIC, share_engine_health
-from toolgate.tools.search.health import MAX_WAIT, EngineHealth
-from toolgate.tools.search.outcome import EngineOutcome
+from toolgate.tools.reading.search.health import MAX_WAIT, EngineHealth
+from toolgate.tools.reading.search.outcome import EngineOutcome
 
 
 def test_an_engine_that_refuses_one_rests_at_all(run_replicas: Callable[..., None]) -> None:

@@ -1,4 +1,7 @@
-"""Each kind of content of foreign pages becomes text that a model reads. tests/tools/browser reads them in Chromium."""
+"""Each kind of content of foreign pages becomes text that a model reads.
+
+tests/tools/reading/browser reads them in Chromium.
+"""
 
 import sys
 from pathlib import Path

@@ -26,10 +26,10 @@ from tests.tools.tool_calls import lend, text
 from toolgate.tools.api.content import Output
 from toolgate.tools.api.context.context import Context
 from toolgate.tools.api.context.services import Settings
-from toolgate.tools.browser import browser as browsers
-from toolgate.tools.browser import page_load, proxy
-from toolgate.tools.browser.find_chromium import find_chromium
 from toolgate.tools.builtin.docs import read_docs
+from toolgate.tools.reading.browser import browser as browsers
+from toolgate.tools.reading.browser import page_load, proxy
+from toolgate.tools.reading.browser.find_chromium import find_chromium
 from toolgate.tools.reading.pages.local_page_reader import LocalPageReader
 from toolgate.tools.reading.web.fetch import Web
 from toolgate.tools.workspace.processes import process_tree

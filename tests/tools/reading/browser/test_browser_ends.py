@@ -13,7 +13,7 @@ import pytest
 
 from tests.clients.raw_client import ROOT, eventually, processes_with
 from toolgate.tools.api.concurrency.fair_queue import BusyError, FairQueue
-from toolgate.tools.browser.find_chromium import find_chromium
+from toolgate.tools.reading.browser.find_chromium import find_chromium
 
 CHROMIUM = find_chromium(None, os.environ.get("PATH")) or ""
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from toolgate.tools.search.search import Search
+    from toolgate.tools.reading.search.search import Search
 
 
 class LazySearch:

@@ -10,11 +10,11 @@ import msgspec
 
 from toolgate.tools.api.concurrency.fair_queue import FairQueue
 from toolgate.tools.api.context.spans import span
-from toolgate.tools.search.engine import Engine, EngineQuery
-from toolgate.tools.search.health import EngineAttempt, EngineHealth
-from toolgate.tools.search.html_engine import ResultReader
-from toolgate.tools.search.outcome import EngineOutcome
-from toolgate.tools.search.query import ask_engine, elapsed_ms, timeout_outcome
+from toolgate.tools.reading.search.engine import Engine, EngineQuery
+from toolgate.tools.reading.search.health import EngineAttempt, EngineHealth
+from toolgate.tools.reading.search.html_engine import ResultReader
+from toolgate.tools.reading.search.outcome import EngineOutcome
+from toolgate.tools.reading.search.query import ask_engine, elapsed_ms, timeout_outcome
 
 if TYPE_CHECKING:  # start-up of a worker
     from toolgate.tools.reading.web.fetch import Web

@@ -9,8 +9,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from toolgate.tools.search.engine import EngineQuery
-from toolgate.tools.search.html_engine import BuildRequestJob, DdgsResult, JobBatch, JobFailure, ReadResultsJob
+from toolgate.tools.reading.search.engine import EngineQuery
+from toolgate.tools.reading.search.html_engine import BuildRequestJob, DdgsResult, JobBatch, JobFailure, ReadResultsJob
 
 if TYPE_CHECKING:  # start-up of a worker
     from toolgate.tools.reading.workers.pool import Workers, WorkerTurn

@@ -16,14 +16,14 @@ from tests.servers.reserved_port import kept_port
 from tests.tools.engines import answers as shapes
 from tests.tools.engines.fake_engines import FakeEngines, hasten, street
 from tests.tools.fake_web_site import Answer, Request, gone, never
-from tests.tools.search.test_search import answered, github, hn
+from tests.tools.reading.search.test_search import answered, github, hn
 from tests.tools.tool_calls import text
 from toolgate.tools.api.concurrency.fair_queue import FairQueue
 from toolgate.tools.api.context.services import Page
-from toolgate.tools.search.engine import parse_wait
-from toolgate.tools.search.health import MAX_REST, REST, EngineHealth
-from toolgate.tools.search.outcome import EngineOutcome
-from toolgate.tools.search.search import AT_ONCE, MAX_ANSWERS, AnswerCache, Tally
+from toolgate.tools.reading.search.engine import parse_wait
+from toolgate.tools.reading.search.health import MAX_REST, REST, EngineHealth
+from toolgate.tools.reading.search.outcome import EngineOutcome
+from toolgate.tools.reading.search.search import AT_ONCE, MAX_ANSWERS, AnswerCache, Tally
 
 FINE = hn("https://a.example/")
 BROKEN = answered("boom", 500)

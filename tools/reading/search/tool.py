@@ -10,9 +10,9 @@ from toolgate.tools.api.context.context import Context
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.api.text.cleaning import clean_text
 from toolgate.tools.api.tool import tool
-from toolgate.tools.search.lazy_search import LazySearch
-from toolgate.tools.search.outcome import EngineOutcome, EngineResult, Status
-from toolgate.tools.search.urls import page_key
+from toolgate.tools.reading.search.lazy_search import LazySearch
+from toolgate.tools.reading.search.outcome import EngineOutcome, EngineResult, Status
+from toolgate.tools.reading.search.urls import page_key
 
 K = 60  # the paper's value: one list's first result does not outweigh agreement of two
 MAX_RESULTS = 20

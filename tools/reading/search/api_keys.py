@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from toolgate.tools.search.engines import KEYED, key_variable
+from toolgate.tools.reading.search.engines import KEYED, key_variable
 
 MAX_KEY = 500  # characters
 MAX_FILE = 64 * 1024  # bytes; it holds a few lines

@@ -23,7 +23,7 @@ from toolgate.tools.workspace.processes import process_tree
 if TYPE_CHECKING:
     from playwright.async_api import Browser, BrowserContext, Playwright
 
-    from toolgate.tools.browser.proxy import Ticket
+    from toolgate.tools.reading.browser.proxy import Ticket
 
 REAPER = Path(__file__).with_name("reaper.py")
 BROWSER_UID = 65533  # Chromium's user when the server is root: a number that systems leave free

@@ -12,9 +12,8 @@ from typing import Any
 from urllib.parse import urlencode
 
 from toolgate.tools.api.errors import ToolError
-from toolgate.tools.reading.web.html.parse import parse_html
-from toolgate.tools.search.engine import REFUSAL, REFUSALS_WITHIN, EngineAnswer, EngineRequest, clean_results
-from toolgate.tools.search.html_engine import (
+from toolgate.tools.reading.search.engine import REFUSAL, REFUSALS_WITHIN, EngineAnswer, EngineRequest, clean_results
+from toolgate.tools.reading.search.html_engine import (
     BuildRequestJob,
     BuiltRequest,
     DdgsResult,
@@ -23,6 +22,7 @@ from toolgate.tools.search.html_engine import (
     ReadResults,
     ReadResultsJob,
 )
+from toolgate.tools.reading.web.html.parse import parse_html
 
 REGION = "us-en"  # the tool's answers are in English; engines otherwise use the server's country
 PAGE = 300_000  # bytes of a page that is read only for a token

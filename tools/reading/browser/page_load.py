@@ -13,8 +13,8 @@ from playwright.async_api import BrowserContext, CDPSession, Error, Page, Reques
 from playwright.async_api import TimeoutError as GotoTimeoutError
 
 from toolgate.tools.api.errors import ToolError
-from toolgate.tools.browser.javascript import FRAME, LOADED, READ, SETTLE, fill_script
-from toolgate.tools.browser.proxy import Ticket
+from toolgate.tools.reading.browser.javascript import FRAME, LOADED, READ, SETTLE, fill_script
+from toolgate.tools.reading.browser.proxy import Ticket
 from toolgate.tools.reading.web.page import (
     BROKE_OFF,
     AddressRefusedError,

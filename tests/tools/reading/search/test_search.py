@@ -16,10 +16,10 @@ from tests.tools.fake_web_site import Answer, Request, never, redirect
 from tests.tools.tool_calls import text
 from toolgate.tools.api.content import Output
 from toolgate.tools.api.text.cleaning import strip_markup
-from toolgate.tools.search.engines import ENGINES, choose_engines
-from toolgate.tools.search.json_engine import JsonPaths
-from toolgate.tools.search.outcome import EngineResult
-from toolgate.tools.search.tool import EngineRank, SearchResult, fuse_rankings, web_search
+from toolgate.tools.reading.search.engines import ENGINES, choose_engines
+from toolgate.tools.reading.search.json_engine import JsonPaths
+from toolgate.tools.reading.search.outcome import EngineResult
+from toolgate.tools.reading.search.tool import EngineRank, SearchResult, fuse_rankings, web_search
 
 NAMES = tuple(engine.name for engine in ENGINES)
 PAGES = ("duckduckgo", "brave", "mojeek", "startpage", "yahoo")  # made for people

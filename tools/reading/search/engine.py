@@ -9,8 +9,8 @@ import msgspec
 
 from toolgate.tools.api.context.services import Page
 from toolgate.tools.api.text.cleaning import strip_markup
-from toolgate.tools.search.outcome import EngineResult
-from toolgate.tools.search.urls import page_key, remove_tracking, unwrap_redirect
+from toolgate.tools.reading.search.outcome import EngineResult
+from toolgate.tools.reading.search.urls import page_key, remove_tracking, unwrap_redirect
 
 T = TypeVar("T")
 

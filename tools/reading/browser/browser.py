@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any
 from toolgate.tools.api.concurrency.fair_queue import FairQueue
 from toolgate.tools.api.context.spans import span
 from toolgate.tools.api.errors import ToolError
-from toolgate.tools.browser.chromium import ABOUT_SANDBOX, END, LAUNCH_MODES, BrowserStartError, Chromium
-from toolgate.tools.browser.proxy import BrowserProxy, Ticket
+from toolgate.tools.reading.browser.chromium import ABOUT_SANDBOX, END, LAUNCH_MODES, BrowserStartError, Chromium
+from toolgate.tools.reading.browser.proxy import BrowserProxy, Ticket
 from toolgate.tools.reading.web.address_policy import AddressPolicy
 from toolgate.tools.reading.web.page import Resolve
 
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext
 
-    from toolgate.tools.browser.page_load import RenderedPage
+    from toolgate.tools.reading.browser.page_load import RenderedPage
 
 PAGES = 6  # at once: a page takes 50 to 300 MiB, and half a core while it loads
 SHARE = 4  # of them for one principal, each for a call's whole hold: others have two left
@@ -112,7 +112,7 @@ class Browser:
     ) -> "RenderedPage":
         from playwright.async_api import Error  # start-up
 
-        from toolgate.tools.browser.page_load import BrowserGoneError, PageLoad
+        from toolgate.tools.reading.browser.page_load import BrowserGoneError, PageLoad
 
         context: BrowserContext | None = None
         try:

@@ -9,7 +9,7 @@ import msgspec
 
 from toolgate.tools.api.context.services import Page
 from toolgate.tools.api.text.json_text import JsonError, decode_json
-from toolgate.tools.search.engine import (
+from toolgate.tools.reading.search.engine import (
     ENGINE_TIME,
     MAX_FOUND,
     EngineAnswer,

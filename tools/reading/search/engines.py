@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from urllib.parse import urlsplit
 
 from toolgate.tools.api.text.cleaning import closest
-from toolgate.tools.search.engine import Engine, EngineAnswer, clean_results
-from toolgate.tools.search.html_engine import HtmlEngine
-from toolgate.tools.search.json_engine import JsonEngine, JsonPaths
+from toolgate.tools.reading.search.engine import Engine, EngineAnswer, clean_results
+from toolgate.tools.reading.search.html_engine import HtmlEngine
+from toolgate.tools.reading.search.json_engine import JsonEngine, JsonPaths
 
 GITHUB = {"accept": "application/vnd.github+json"}
 STACK = {"site": "stackoverflow", "sort": "relevance", "order": "desc", "pagesize": "10", "filter": "withbody"}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from toolgate.tools.search.urls import page_key, remove_tracking, unwrap_redirect
+from toolgate.tools.reading.search.urls import page_key, remove_tracking, unwrap_redirect
 
 SAME = [
     ("http://example.org", "https://example.org/"),

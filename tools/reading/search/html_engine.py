@@ -13,7 +13,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
 
-from toolgate.tools.search.engine import (
+from toolgate.tools.reading.search.engine import (
     ENGINE_TIME,
     REFUSED_AT,
     EngineAnswer,

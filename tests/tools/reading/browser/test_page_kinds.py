@@ -10,8 +10,8 @@ from tests.tools.fake_web_site import Answer, site
 from tests.tools.reading.web.page_kinds import KINDS, page
 from tests.tools.tool_calls import lend, text
 from toolgate.tools.api.context.context import Context
-from toolgate.tools.browser.find_chromium import find_chromium
 from toolgate.tools.builtin.docs import read_docs
+from toolgate.tools.reading.browser.find_chromium import find_chromium
 from toolgate.tools.reading.pages.local_page_reader import LocalPageReader
 from toolgate.tools.reading.web.fetch import Web
 

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from toolgate.tools.workspace.processes import process_tree, supervisor
 else:  # without site-packages the package can't be imported by name
-    SUPERVISOR = Path(__file__).parents[1] / "workspace" / "processes" / "supervisor.py"
+    SUPERVISOR = Path(__file__).parents[2] / "workspace" / "processes" / "supervisor.py"
     _spec = importlib.util.spec_from_file_location("supervisor", SUPERVISOR)
     supervisor = importlib.util.module_from_spec(_spec)
     _spec.loader.exec_module(supervisor)

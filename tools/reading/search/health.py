@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import NamedTuple
 
-from toolgate.tools.search.outcome import EngineOutcome, Status
+from toolgate.tools.reading.search.outcome import EngineOutcome, Status
 
 log = logging.getLogger(__name__)
 

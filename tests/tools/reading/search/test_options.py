@@ -11,11 +11,11 @@ import pytest
 from tests.clients.raw_client import COMMAND, PATIENCE
 from tests.tools.engines import answers
 from tests.tools.engines.fake_engines import KEYS, street
-from tests.tools.search.test_search import answered
+from tests.tools.reading.search.test_search import answered
 from tests.tools.tool_calls import text
 from toolgate.server.config import load
-from toolgate.tools.search.api_keys import read_api_keys
-from toolgate.tools.search.engines import ENGINES, KEYED, choose_engines
+from toolgate.tools.reading.search.api_keys import read_api_keys
+from toolgate.tools.reading.search.engines import ENGINES, KEYED, choose_engines
 
 
 def test_engines_are_chosen_by_name_and_may_have_another_address() -> None:
