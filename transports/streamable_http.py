@@ -206,9 +206,9 @@ class StreamableHttpTransport:
     async def _accept(self, session: HttpSession, post: Post) -> Answer:
         """Take a message that wants no answer."""
         reply = PostReply(session.open_stream)
-        await session.pass_on(post.message)
+        await session.backend.pass_on(post.message)
         await self._dispatcher.handle_message(post.message, session.session, reply)
-        await session.store()
+        await session.backend.write()
         return ACCEPTED if reply.answer is None else post.format_answer(reply.answer, 400)  # a refused batch
 
     def _choose_answer(self, session: HttpSession, post: Post, reply: PostReply, extra: bytes) -> Answer:
@@ -238,7 +238,7 @@ class StreamableHttpTransport:
         """Return a stream for the answer to a message. Resuming it needs the message's scopes."""
         scopes = NOTHING if self._scope_check is None else self._scope_check.required_scopes(post.message)
         stream = session.open_post_stream(post.request_ids, scopes)
-        session.keep_request(stream, post.message)
+        session.backend.keep_request(stream, post.message)
         return stream
 
     # -- GET and DELETE: the sessions era only
@@ -256,7 +256,7 @@ class StreamableHttpTransport:
             stream = session.open_get_stream(principal.scopes)
             until = 0.0 if self._streams.is_draining else principal.until
             return self._listen(session, stream, stream.sent, request, until)
-        found = await session.resume(last.decode("latin-1"), principal)
+        found = await session.backend.resume(last.decode("latin-1"), principal)
         if found is None:
             return refuse(400, "Last-Event-ID names no event that can be sent again")
         stream, cursor = found
@@ -274,7 +274,7 @@ class StreamableHttpTransport:
         """Return the answer to a GET: the events of a stream after number `cursor`."""
 
         async def write(writer: AnswerWriter) -> None:
-            async with session.listen(stream):
+            async with session.backend.listen(stream):
                 await self._send_stream(session, stream, cursor, request, writer, until=until)
 
         return StreamedResponse(write)

@@ -8,6 +8,7 @@ from toolgate.server.config.transports import HttpTransport
 from toolgate.server.methods import lifecycle
 from toolgate.server.methods.server import Server
 from toolgate.server.state.rows.sessions import SessionRecords
+from toolgate.transports.http.sessions.local_store import LocalSessionStore
 from toolgate.transports.http.sessions.sessions import Sessions
 from toolgate.transports.http.transport import PostForwarder
 
@@ -23,7 +24,7 @@ class LocalSessionOpener:
         self._records = records
 
     def __call__(self, row: HttpTransport, limits: dict[str, Any]) -> tuple[Sessions, None]:
-        if not row.is_resumable:
-            return Sessions(self._server.close_session, **limits), None
-        take_up = partial(lifecycle.resume_session, self._server)
-        return Sessions(self._server.close_session, records=self._records, take_up=take_up, **limits), None
+        store = LocalSessionStore()
+        if row.is_resumable:
+            store = LocalSessionStore(self._records, partial(lifecycle.resume_session, self._server))
+        return Sessions(self._server.close_session, store, **limits), None

@@ -17,7 +17,8 @@ from toolgate.server.config.transports import HTTP_TRANSPORTS
 from toolgate.server.methods import lifecycle
 from toolgate.server.state.rows.sessions import SessionRecords
 from toolgate.transports.http.requests.bearer import SignedInHandler
-from toolgate.transports.http.sessions.sessions import NOTE, Sessions
+from toolgate.transports.http.sessions.local_store import NOTE, LocalSessionStore
+from toolgate.transports.http.sessions.sessions import Sessions
 from toolgate.transports.http.transport import HttpBudgets, TransportServices, create_budgets
 from toolgate.transports.http.wire.head import parse_head
 from toolgate.transports.http.wire.request import HttpRequest, PendingResponse, StreamedResponse, WholeResponse
@@ -207,20 +208,18 @@ async def inside(
     take_up = partial(lifecycle.resume_session, app.host.server())
     sessions = Sessions(
         app.host.server().close_session,
+        LocalSessionStore(records, take_up, note),
         idle=idle,
         limit=most,
         per_owner=each,
-        records=records,
         events=shared.events if shared is not None else None,
-        take_up=take_up,
-        note_interval=note,
     )
     await sessions.recall()
     budgets = shared or create_budgets(app.host.dispatcher().answers)
     streamable = StreamableHttpTransport(
         TransportServices(HTTP_TRANSPORTS[0], app.host.dispatcher(), sessions, budgets, now=now), pulse=pulse, **limits
     )
-    sse_sessions = Sessions(app.host.server().close_session)
+    sse_sessions = Sessions(app.host.server().close_session, LocalSessionStore())
     before = asyncio.all_tasks()
     try:
         yield Inside(

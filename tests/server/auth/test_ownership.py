@@ -20,6 +20,7 @@ from toolgate.server.methods.server import Server
 from toolgate.server.protocol.errors import InvalidRequest
 from toolgate.server.protocol.notifications import Notifications, OpenSubscription
 from toolgate.server.protocol.session import Channel
+from toolgate.transports.http.sessions.local_store import LocalSessionStore
 from toolgate.transports.http.sessions.session import MAX_RIGHTS
 from toolgate.transports.http.sessions.sessions import MAX_PER_OWNER, Sessions
 
@@ -275,7 +276,7 @@ def test_one_owner_can_t_push_others_out(signed: Signed) -> None:
 
 def test_an_owners_busy_sessions_do_not_give_way() -> None:
     ended: list[str] = []
-    sessions = Sessions(lambda session: ended.append(session.key), per_owner=2)
+    sessions = Sessions(lambda session: ended.append(session.key), LocalSessionStore(), per_owner=2)
     eve, bob = Principal("i", "eve", "c"), Principal("i", "bob", "c")
 
     async def scenario() -> None:
@@ -296,7 +297,7 @@ def test_an_owners_busy_sessions_do_not_give_way() -> None:
 
 
 def test_a_session_is_used_by_tokens_of_so_many_grants_and_ends_with_each() -> None:
-    sessions = Sessions(lambda _session: None)
+    sessions = Sessions(lambda _session: None, LocalSessionStore())
     tokens = [Principal("i", "eve", "c", grant=f"grant-{number}") for number in range(MAX_RIGHTS + 1)]
 
     async def scenario() -> None:
@@ -340,7 +341,9 @@ def test_one_owners_subscriptions_leave_room_for_others(signed: Signed) -> None:
 
 def test_a_persons_sessions_are_limited_through_however_many_clients() -> None:
     ended: list[str] = []
-    sessions = Sessions(lambda session: ended.append(session.key), per_owner=2, per_person=3, limit=5)
+    sessions = Sessions(
+        lambda session: ended.append(session.key), LocalSessionStore(), per_owner=2, per_person=3, limit=5
+    )
     bob = Principal("i", "bob", "c")
 
     def eve(client: int) -> Principal:
@@ -362,7 +365,7 @@ def test_a_persons_sessions_are_limited_through_however_many_clients() -> None:
 
 
 def test_a_new_session_ends_no_session_of_a_smaller_owner() -> None:
-    sessions = Sessions(lambda session: None, limit=3)
+    sessions = Sessions(lambda session: None, LocalSessionStore(), limit=3)
     bob, eve = Principal("i", "bob", "c"), Principal("i", "eve", "c")
 
     async def scenario() -> None:

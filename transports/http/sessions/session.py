@@ -1,34 +1,21 @@
-"""Hold a session of an HTTP client: its streams, their events kept for resumption, and its stored record."""
+"""Hold a session of an HTTP client: its streams, and their events kept for resumption."""
 
 import asyncio
-import logging
-import os
 import time
 from collections import OrderedDict
-from collections.abc import Iterator
-from contextlib import AbstractAsyncContextManager, nullcontext
-from pathlib import Path
-
-import msgspec
+from collections.abc import Callable, Iterator
 
 from toolgate.server.auth.scopes import NOTHING, has_scopes, usable_scopes
 from toolgate.server.base.budget import Budget
 from toolgate.server.base.bus.replica_ids import format_id
 from toolgate.server.base.principal import GrantKey, Principal
 from toolgate.server.protocol.interruption import RequestIds, interrupted_answer
-from toolgate.server.protocol.messages import Inbound, Outbound
-from toolgate.server.protocol.revisions import WITH_SESSION
+from toolgate.server.protocol.messages import Outbound
 from toolgate.server.protocol.session import Session
-from toolgate.server.state.rows.sessions import (
-    ResumedSession,
-    SessionDetails,
-    SessionRecords,
-    StoredEvent,
-    encode_details,
-)
-from toolgate.server.state.store import StateError
+from toolgate.server.state.rows.sessions import StoredEvent
 from toolgate.transports.http.sessions.event_ids import StreamName, StreamNames
 from toolgate.transports.http.sessions.event_stream import ANSWER_MARK, EventStream
+from toolgate.transports.http.sessions.session_backend import SessionBackend
 
 PENDING_READER = object()  # the reader of a POST's stream until it attaches
 MAX_GET_STREAMS = 8  # streams of GET requests: the specification allows several, and programs open one or two
@@ -37,31 +24,30 @@ MAX_RIGHTS = 8  # grants of one session: each request for more permissions makes
 MAX_FINISHED_SIZE = 8 * 2**20  # bytes of finished streams kept for resumption, of one session
 MAX_UNDELIVERED = 2 * 2**20  # bytes of answers that one session leaves to the next process; the newest are kept
 
-log = logging.getLogger("toolgate.http")
-
 
 class HttpSession:
     """A session and its streams, and the channel for unrequested messages, which go to an open GET stream or wait for
     one.
 
-    `records` stores it. `taken` is an earlier process's record of it, and `key` its id. `events` bounds the bytes in
-    all streams of a principal. `replica` is the name of this process among those that share the session, or "".
+    `backend` stores it; `open_backend(session)` returns that. `key` is the id of a session that another process opened.
+    `events` bounds the bytes in all streams of a principal. `replica` is the name of this process among those that
+    share the session, or "".
     """
 
     def __init__(
         self,
         principal: Principal,
-        transport: str = "",
-        records: SessionRecords | None = None,
+        transport: str,
+        open_backend: "Callable[[HttpSession], SessionBackend]",
         events: Budget | None = None,
         *,
         key: str = "",
-        taken: ResumedSession | None = None,
         replica: str = "",
     ) -> None:
         self.principal = principal
         self.rights: set[GrantKey] = {principal.grant_key}  # of all tokens that used it
-        self._scopes = usable_scopes(principal.scopes)  # of any of them
+        self.all_scopes = usable_scopes(principal.scopes)  # of any of them
+        self.replica = replica
         self.session = Session(
             principal.name,
             self,
@@ -79,22 +65,22 @@ class HttpSession:
         self.began = time.time()
         self.last_used = time.monotonic()
         self.tasks: set[asyncio.Task[None]] = set()
-        self.is_recorded = taken is not None
-        self._records = records
+        self.is_ended = False
+        self.process = ""  # this one has it open: see DormantSession
         self._events = events
-        self._saved_data: bytes | None = None
-        self._is_ended = False
         self._get_streams: list[EventStream] = []  # of GET requests, oldest first
         self._names = StreamNames(self.id, replica)
-        if records is not None:
-            self.session.place.save = self._save
-            if taken is not None:
-                self._restore(taken, records.workspace)
+        self.backend = open_backend(self)
 
     @property
     def record_key(self) -> str:
         """The key of its record."""
         return self.session.place.key
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether another process can go on with it."""
+        return self.backend.is_stored
 
     @property
     def is_busy(self) -> bool:
@@ -106,17 +92,15 @@ class HttpSession:
         any of these grants ends the session, whichever token came last."""
         if principal.grant_key not in self.rights and len(self.rights) >= MAX_RIGHTS:
             return False
-        scopes = _union_scopes(self._scopes, usable_scopes(principal.scopes))
-        is_new = principal.grant_key not in self.rights or scopes != self._scopes
-        self.principal, self._scopes = principal, scopes
+        scopes = union_scopes(self.all_scopes, usable_scopes(principal.scopes))
+        is_new = principal.grant_key not in self.rights or scopes != self.all_scopes
+        self.principal, self.all_scopes = principal, scopes
         self.rights.add(principal.grant_key)
         self.session.right = principal.grant_key
         self.session.scopes = usable_scopes(principal.scopes)
         self.session.granted = usable_scopes(principal.grant_scopes)
-        if is_new and self.is_recorded:
-            saving = asyncio.get_running_loop().create_task(self._save())
-            self.tasks.add(saving)
-            saving.add_done_callback(self.tasks.discard)
+        if is_new:
+            self.backend.note_rights()
         return True
 
     def open_stream(self, request_ids: RequestIds | None = None, scopes: frozenset[str] = NOTHING) -> EventStream:
@@ -157,10 +141,14 @@ class HttpSession:
     def take_copy(self, name: str, number: int, wanted: frozenset[str]) -> EventStream:
         """Return a stream with events of another replica after number `number`; reading it needs the scopes `wanted`.
         Its reader is about to attach."""
-        stream = self._keep_stream(self._create_stream(name, wanted))
+        stream = self.add_stream(name, wanted)
         stream.begin_after(number)
         stream.attach(PENDING_READER)
         return stream
+
+    def add_stream(self, name: str, wanted: frozenset[str]) -> EventStream:
+        """Return a new stream with the name of an earlier one, of another process."""
+        return self._keep_stream(self._create_stream(name, wanted))
 
     def find_event(self, id: str, scopes: frozenset[str] | None = None) -> tuple[EventStream, int] | None:
         """Return the stream and number of an event id, or None if there is no such event any more. For unrequested
@@ -177,25 +165,6 @@ class HttpSession:
             return stream, stream.sent
         return (stream, number) if number <= stream.last else None
 
-    # -- what replicas do for each other
-
-    async def resume(self, id: str, principal: Principal) -> tuple[EventStream, int] | None:
-        """Return the stream and number of an event id of any replica, or None if there is no such event any more."""
-        return self.find_event(id, principal.scopes)
-
-    async def pass_on(self, message: Inbound | list[Inbound]) -> None:
-        """Pass the parts of a message that are for other replicas on to them."""
-
-    def keep_request(self, stream: EventStream, message: Inbound | list[Inbound]) -> None:
-        """Keep a request, to be made again at another replica if this one dies before its answer."""
-
-    async def store(self) -> None:
-        """Store what a notification changed, for other replicas."""
-
-    def listen(self, _stream: EventStream) -> AbstractAsyncContextManager[None]:
-        """Return a context in which unrequested messages of all replicas come to this stream of a GET."""
-        return nullcontext()
-
     @property
     def has_listener(self) -> bool:
         """Whether a GET stream has a reader."""
@@ -203,7 +172,7 @@ class HttpSession:
 
     @property
     def can_ask(self) -> bool:
-        return self.has_listener
+        return self.backend.can_ask
 
     @property
     def is_full(self) -> bool:
@@ -218,7 +187,11 @@ class HttpSession:
                 stream.release(stream.reader)
 
     def send(self, message: Outbound) -> None:
-        """Send an unrequested message on one GET stream: the newest that has a reader."""
+        """Send an unrequested message."""
+        self.backend.send(message)
+
+    def send_here(self, message: Outbound) -> None:
+        """Send it on one GET stream of this process: the newest that has a reader."""
         for stream in reversed(self._get_streams):
             if stream.reader is not None:
                 self._add(stream, message)
@@ -235,11 +208,12 @@ class HttpSession:
 
     def end(self) -> None:
         """Cancel running work, and disconnect every reader."""
-        self._is_ended = True
+        self.is_ended = True
         for task in list(self.tasks):
             task.cancel()
         for stream in self.streams.values():
             stream.close()
+        self.backend.note_end()
 
     def collect_undelivered(self) -> list[StoredEvent]:
         """Return the answers and unread messages for the next process. Running calls get an error."""
@@ -296,10 +270,12 @@ class HttpSession:
 
     def _create_stream(self, name: str, wanted: frozenset[str] = NOTHING) -> EventStream:
         claim = self._events.claim(self.principal.name) if self._events is not None else None
-        return EventStream(name, numbered=True, wanted=wanted, claim=claim, forget=self.forget)
+        stream = EventStream(name, numbered=True, wanted=wanted, claim=claim, forget=self.forget)
+        self.backend.note_stream(stream)
+        return stream
 
     def _keep_stream(self, stream: EventStream) -> EventStream:
-        if self._is_ended:
+        if self.is_ended:
             stream.close()
             return stream
         self._make_room()
@@ -321,68 +297,6 @@ class HttpSession:
             if stream.reader is None:
                 self.forget(stream)
 
-    async def _save(self) -> None:
-        """Store changes. If that fails, the session ends with the process."""
-        records, place = self._records, self.session.place
-        directories = place.cwd, place.previous
-        if records is None or self._is_ended or self.session.revision is None:
-            return
-        data = encode_details(self._details(records.workspace))
-        if data is None or data == self._saved_data:
-            place.note_saved(*directories)  # nothing to store until it changes
-            return
-        is_new, self.is_recorded = not self.is_recorded, True
-        try:
-            if is_new:
-                whose = self.principal
-                await records.add(self.record_key, (whose.issuer, whose.subject, whose.client), data)
-            else:
-                await records.update(self.record_key, data)
-        except StateError as error:
-            self.is_recorded = not is_new
-            log.warning("a session is not saved, and does not outlive this process as it is: %s", error)
-        else:
-            self._saved_data = data
-            place.note_saved(*directories)
-
-    def _details(self, workspace: str) -> SessionDetails:
-        session = self.session
-        assert session.revision is not None
-        return SessionDetails(
-            name=session.client,
-            revision=session.revision.name,
-            capabilities=session.capabilities,
-            log_level=session.log_level,
-            subscribed=list(session.subscribed),
-            scopes=None if self._scopes is None else sorted(self._scopes),
-            grants=sorted(right for right in self.rights if isinstance(right, str)),
-            workspace=workspace,
-            cwd=None if session.place.cwd is None else os.fsencode(session.place.cwd),
-            plan=session.place.plan,
-        )
-
-    def _restore(self, taken: ResumedSession, workspace: str) -> None:
-        session, details = self.session, taken.details
-        session.revision = WITH_SESSION[details.revision]
-        session.capabilities = details.capabilities
-        session.log_level = details.log_level
-        session.client = details.name
-        self.rights.update(details.grants)
-        if details.cwd is not None and details.workspace == workspace:
-            session.place.cwd = session.place.saved_cwd = Path(os.fsdecode(details.cwd))
-        session.place.plan = details.plan
-        self.began = taken.began_at
-        wanted = frozenset(details.scopes or ())
-        self._scopes = _union_scopes(self._scopes, wanted)
-        for message in taken.messages:
-            if message.stream:
-                stream = self._keep_stream(self._create_stream(message.stream, wanted))
-                stream.restore(message.number, message.data)
-            else:
-                stream = self.open_get_stream()
-                stream.wanted |= wanted
-                stream.send(msgspec.Raw(message.data))
-
 
 def parse_event_id(id: str) -> tuple[str, int] | None:
     """Return the stream's name and the event's number, or None for what is no id of an event."""
@@ -391,6 +305,6 @@ def parse_event_id(id: str) -> tuple[str, int] | None:
     return (name, int(digits)) if digits.isascii() and digits.isdigit() and len(digits) < 10 else None
 
 
-def _union_scopes(one: frozenset[str] | None, other: frozenset[str] | None) -> frozenset[str] | None:
+def union_scopes(one: frozenset[str] | None, other: frozenset[str] | None) -> frozenset[str] | None:
     """Return the scopes of both; None means all scopes."""
     return None if one is None or other is None else one | other

@@ -1,34 +1,24 @@
-"""Keep the sessions of HTTP clients, found by an unguessable id, bound to their owner, and ended when idle.
-
-After a restart a session continues when its client comes back.
-"""
+"""Keep the sessions of HTTP clients, found by an unguessable id, bound to their owner, and ended when idle."""
 
 import asyncio
-import logging
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import Protocol
 
 import msgspec
 
 from toolgate.server.base.budget import Budget
 from toolgate.server.base.principal import GrantKey, Principal
-from toolgate.server.protocol.revisions import WITH_SESSION
-from toolgate.server.protocol.session import Session, hash_key
-from toolgate.server.state.rows.sessions import SessionRecords, StoredEvent, StoredSession
-from toolgate.server.state.store import StateError
+from toolgate.server.protocol.session import Session
 from toolgate.transports.http.sessions.event_stream import EventStream
 from toolgate.transports.http.sessions.session import HttpSession
+from toolgate.transports.http.sessions.session_backend import SessionBackend
 
 IDLE = 30 * 60.0  # seconds without a request or an open stream; later requests get a 404 and must initialize again
 MAX_SESSIONS = 10_000  # of one server, about 60 MiB; beyond it the longest idle one ends
 MAX_PER_OWNER = 100  # of one owner: some hosts open a session per message, and must not displace others
 MAX_PER_PERSON = 300  # of one person, through any number of clients: anyone may register more clients
-NOTE = 60.0  # seconds between updates of the stored last uses, which kill -9 loses
-RETRY = 1.0  # seconds between two attempts to recall sessions
-MAX_UNDELIVERED = 32 * 2**20  # bytes of messages that all sessions leave to the next process
-
-log = logging.getLogger("toolgate.http")
 
 Key = str | bytes  # a session's id, or a dormant one's digest, which as bytes equals no client's text
 
@@ -42,6 +32,7 @@ class DormantSession(msgspec.Struct, eq=False):
     rights: Collection[GrantKey]
     last_used: float
     is_busy: bool = False
+    is_stored: bool = True
 
     @property
     def id(self) -> bytes:
@@ -55,38 +46,83 @@ class DormantSession(msgspec.Struct, eq=False):
 AnySession = HttpSession | DormantSession
 
 
-class Sessions:
-    """The sessions of one `transport`. `on_end` is called for each that ends.
+class SessionStore(Protocol):
+    """What the sessions of one transport have outside this process: rows for its next one, or Redis for other servers.
 
-    `each` limits one owner's sessions, `personal` one person's; None if there is only one. `records` stores them, and
-    `take_up(session, uris)` resumes an earlier process's; without it they end with the process. `note` is the interval
-    in seconds for storing last uses. `events` bounds the bytes in all streams of a principal. `create_id` returns the
-    id of a new session.
+    is_shared: other servers have the same sessions, too. Each request has to ask for its session, and one that there is
+        no room for here goes on elsewhere.
+    replica: the name of this server among those, or ""
+    """
+
+    @property
+    def is_shared(self) -> bool: ...
+
+    @property
+    def replica(self) -> str: ...
+
+    def serve(self, sessions: "Sessions") -> None:
+        """Learn whose sessions these are. Called once, first."""
+        ...
+
+    def open_backend(self, session: HttpSession) -> SessionBackend:
+        """Return what stores a new session."""
+        ...
+
+    async def recall(self) -> None:
+        """Take up the sessions of earlier processes, or follow those of other servers. Raises StateError."""
+        ...
+
+    async def add(self, session: HttpSession) -> None:
+        """Store a new session, within the limits of all servers. Raises StateError."""
+        ...
+
+    async def wake(self, id: str, principal: Principal) -> HttpSession | None:
+        """Return the session `id` of another process if this principal owns it. Raises StateError."""
+        ...
+
+    def remove(self, session: AnySession) -> "asyncio.Future[None] | None":
+        """Return the removal of an ended session's record, if it has one."""
+        ...
+
+    async def suspend(self) -> None:
+        """Close all sessions here, for the next process or other servers to go on with."""
+        ...
+
+    def watch(self) -> None:
+        """Begin what is done from time to time while there are sessions."""
+        ...
+
+    def unwatch(self) -> None:
+        """End it."""
+        ...
+
+
+class Sessions:
+    """The sessions of one `transport`. `on_end` is called for each that ends. `store` has them outside this process.
+
+    `per_owner` limits one owner's sessions, `per_person` one person's; None if there is only one. `events` bounds the
+    bytes in all streams of a principal. `create_id` returns the id of a new session.
     """
 
     def __init__(
         self,
         on_end: Callable[[Session], None],
+        store: SessionStore,
         *,
         idle: float = IDLE,
         limit: int = MAX_SESSIONS,
         per_owner: int | None = None,
         per_person: int | None = None,
         transport: str = "",
-        records: SessionRecords | None = None,
         events: Budget | None = None,
-        take_up: Callable[[Session, Iterable[str]], Awaitable[None]] | None = None,
-        note_interval: float = NOTE,
         create_id: Callable[[], str] = str,
     ) -> None:
+        self.idle = idle
         self._on_end = on_end
+        self._store = store
         self._create_id = create_id
-        self._records = records
         self._events = events
-        self._take_up = take_up
-        self._note_every = note_interval
         self._transport = transport
-        self._idle = idle
         self._most = limit
         self._each = limit if per_owner is None else per_owner
         self._personal = limit if per_person is None else per_person
@@ -94,11 +130,7 @@ class Sessions:
         self._of_owner: dict[str, OrderedDict[Key, AnySession]] = {}  # the same, by owner
         self._of_person: dict[str, OrderedDict[Key, AnySession]] = {}  # the same, by person
         self._expiry_timer: asyncio.TimerHandle | None = None
-        self._note_timer: asyncio.TimerHandle | None = None
-        self._note_time = time.monotonic()  # earlier uses are stored
-        self._waking: dict[Key, asyncio.Task[None]] = {}  # dormant sessions being resumed
-        self._recall_failed_at: float | None = None  # time of the last failed recall
-        self._undropped: dict[str, str] = {}  # records of ended sessions not removed yet → their owner
+        store.serve(self)
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -119,68 +151,87 @@ class Sessions:
         """Return all sessions of one person, through any client."""
         return list(_only_awake(self._of_person.get(name, {}).values()))
 
+    def count_free(self) -> int:
+        """Return how many more sessions have room."""
+        return max(0, self._most - len(self._sessions))
+
+    def has(self, session: AnySession) -> bool:
+        """Return whether this very session is open here."""
+        return self._sessions.get(session.id) is session
+
+    def find_dormant(self, id: bytes) -> DormantSession | None:
+        """Return the dormant session with this digest."""
+        found = self._sessions.get(id)
+        return found if isinstance(found, DormantSession) else None
+
     async def recall(self) -> None:
-        """Load the sessions of earlier processes as dormant. Raises StateError; later requests try again."""
-        if self._records is None:
-            return
-        self._recall_failed_at = time.monotonic()
-        for found in reversed(await self._records.list_orphaned(self._idle, max(0, self._most - len(self._sessions)))):
-            self._add_first(_create_dormant(found, self._records.now()))
-        self._recall_failed_at = None
-        self._expire()
-        self._watch()
+        """Load the sessions of earlier processes as dormant, or follow other servers. Raises StateError."""
+        await self._store.recall()
 
     def open(self, principal: Principal) -> HttpSession | None:
         """Return a new session, or None if there are too many, all busy: in total, of this owner or of this person."""
         if not self._make_room(principal):
             return None
-        made = self._create(principal)
-        self._add(made)
-        self._watch()
+        made = self.create(principal, self._create_id())
+        self.add(made)
         return made
 
     async def admit(self, principal: Principal) -> HttpSession | None:
-        """Return a new session like `open`, within the limits of all replicas."""
-        return self.open(principal)
-
-    def _create(self, principal: Principal) -> HttpSession:
-        return HttpSession(principal, self._transport, self._records, self._events, key=self._create_id())
-
-    def find(self, id: str, principal: Principal) -> HttpSession | None:
-        """Return the session `id` if this principal owns it; it lives on, with the newest token's scopes."""
-        session: AnySession | None = self._sessions.get(id)
-        if session is None or isinstance(session, DormantSession) or session.owner != principal.owner:
+        """Return a new session like `open`, within the limits of all servers. Raises StateError."""
+        session = self.open(principal)
+        if session is None:
             return None
-        if session.principal is not principal and not session.use(principal):
-            return None
-        self._touch(session)
+        try:
+            await self._store.add(session)
+        except BaseException:
+            self.forget(session)
+            raise
         return session
 
-    async def wake(self, id: str, principal: Principal) -> HttpSession | None:
-        """Return the session `id` of an earlier process if this principal owns it. Unknown ids cost no database access.
-        Raises StateError."""
-        if self._recall_failed_at is not None:
-            await self._recall_again(self._recall_failed_at)
-        key: Key = hash_key(id).encode()
-        stored = self._sessions.get(key)
-        if not isinstance(stored, DormantSession) or stored.owner != principal.owner:
+    def create(
+        self,
+        principal: Principal,
+        key: str,
+        open_backend: Callable[[HttpSession], SessionBackend] | None = None,
+    ) -> HttpSession:
+        """Return a session with this id, which is not open yet. "" stands for a new id."""
+        opener = open_backend or self._store.open_backend
+        return HttpSession(principal, self._transport, opener, self._events, key=key, replica=self._store.replica)
+
+    def find(self, id: str, principal: Principal) -> HttpSession | None:
+        """Return the session `id` if this principal owns it; it lives on, with the newest token's scopes. Shared ones
+        are not found: see `wake`."""
+        session: AnySession | None = None if self._store.is_shared else self._sessions.get(id)
+        if session is None or isinstance(session, DormantSession):
             return None
-        task = self._waking.get(key)
-        if task is None:
-            task = self._waking[key] = asyncio.get_running_loop().create_task(self._wake_dormant(id, stored, principal))
-            task.add_done_callback(lambda _: self._waking.pop(key))
-        await asyncio.shield(task)
-        return self.find(id, principal)
+        return session if self.use(session, principal) else None
+
+    def use(self, session: HttpSession, principal: Principal) -> bool:
+        """Have a session live on with a token's scopes. Return False if the principal does not own it."""
+        if session.owner != principal.owner:
+            return False
+        if session.principal is not principal and not session.use(principal):
+            return False
+        self.touch(session)
+        return True
+
+    async def wake(self, id: str, principal: Principal) -> HttpSession | None:
+        """Return the session `id` of an earlier process, or a shared one, if this principal owns it. Raises
+        StateError."""
+        return await self._store.wake(id, principal)
 
     def close(self, session: AnySession) -> None:
         """End the session for good."""
-        self._close(session)
+        if session.id in self._sessions:
+            self.forget(session)
+            self._store.remove(session)
 
     async def end(self, session: HttpSession) -> None:
-        """End the session and wait until no later process can resume it. Raises StateError if that is uncertain."""
-        dropped = self._close(session)
-        if dropped is not None:
-            await dropped
+        """End the session and wait until no other process can resume it. Raises StateError if that is uncertain."""
+        self.forget(session)
+        removal = self._store.remove(session)
+        if removal is not None:
+            await asyncio.shield(removal)
 
     def close_by_rights(self, rights: Collection[GrantKey]) -> None:
         """End all sessions that used one of these grants."""
@@ -193,98 +244,47 @@ class Sessions:
         self._unwatch()
 
     async def suspend_all(self) -> None:
-        """End all sessions here, for the next process to resume. If they can't be stored they end for good."""
-        if self._records is None:
-            self.close_all()
-            return
+        """Close all sessions here, for the next process or other servers to go on with."""
         self._unwatch()
-        left: dict[str, list[StoredEvent]] = {}
-        size = 0
-        for awake in reversed([awake for awake in _only_awake(self._sessions.values()) if awake.is_recorded]):
-            messages = awake.collect_undelivered()
-            size += sum(len(message.data) for message in messages)
-            left[awake.record_key] = messages if size <= MAX_UNDELIVERED else []
-        try:
-            await self._records.save_pending(self._last_uses(_only_awake(self._sessions.values())), left)
-            if self._undropped:
-                await self._records.remove(self._undropped)
-        except StateError as error:
-            log.warning("undelivered messages of sessions are not saved for the next process: %s", error)
+        await self._store.suspend()
+
+    def forget_all(self) -> None:
+        """Close all sessions here. Their records stay."""
         for session in list(self._sessions.values()):
             self.forget(session)
-
-    async def _recall_again(self, tried: float) -> None:
-        """Recall sessions. StateError soon after a failed attempt: a 404 would end the client's session."""
-        if time.monotonic() - tried < RETRY:
-            raise StateError("the sessions of earlier processes can't be read: try again")
-        await self.recall()
-
-    async def _wake_dormant(self, id: str, dormant: DormantSession, principal: Principal) -> None:
-        assert self._records is not None
-        taken = await self._records.take_over(dormant.record_key)
-        if self._sessions.get(dormant.id) is not dormant:
-            return  # it has ended meanwhile
-        if taken is None or taken.details.revision not in WITH_SESSION:
-            self.close(dormant)
-            return
-        woken = HttpSession(principal, self._transport, self._records, self._events, key=id, taken=taken)
-        if self._take_up is not None:
-            await self._take_up(woken.session, taken.details.subscribed)
-        if self._sessions.get(dormant.id) is not dormant:
-            self._on_end(woken.session)
-            return
-        self._remove(dormant)
-        self._add(woken)
-
-    def _close(self, session: AnySession) -> "asyncio.Future[None] | None":
-        """End the session. Return the removal of its record, if it has one."""
-        if session.id not in self._sessions:
-            return None
-        self.forget(session)
-        if isinstance(session, HttpSession) and not session.is_recorded:
-            return None
-        return self._drop(session)
 
     def forget(self, session: AnySession) -> None:
         """Close the session here. Its record, if there is one, stays."""
         if session.id in self._sessions:
             self._remove(session)
             if isinstance(session, HttpSession):
-                session.end()
-                self._on_end(session.session)
+                self.discard(session)
 
-    def _drop(self, session: AnySession) -> "asyncio.Future[None] | None":
-        self._undropped[session.record_key] = session.process if isinstance(session, DormantSession) else ""
-        return self._drop_again()
+    def discard(self, session: HttpSession) -> None:
+        """Close a session that is not among these."""
+        session.end()
+        self._on_end(session.session)
 
-    def _drop_again(self) -> "asyncio.Future[None] | None":
-        """Return the removal of all records of ended sessions."""
-        if self._records is None or not self._undropped:
-            return None
-        tried = dict(self._undropped)
-        self._undropped.clear()
-        dropped = self._records.remove(tried)
+    def add(self, session: AnySession) -> None:
+        self._insert(session)
+        self.watch()
 
-        def keep_failed(dropped: "asyncio.Future[None]") -> None:
-            if dropped.cancelled() or dropped.exception() is not None:
-                self._undropped |= tried  # with the next
-                log.warning("the records of ended sessions can't be removed yet")
-                self._watch()
-
-        dropped.add_done_callback(keep_failed)
-        return dropped
-
-    def _add(self, session: AnySession) -> None:
-        self._sessions[session.id] = session
-        for by, key in self._keys(session):
-            by.setdefault(key, OrderedDict())[session.id] = session
-
-    def _add_first(self, session: AnySession) -> None:
+    def add_first(self, session: AnySession) -> None:
         """Add a session as the longest idle one."""
-        self._add(session)
+        self._insert(session)
         self._sessions.move_to_end(session.id, last=False)
         for by, key in self._keys(session):
             by[key].move_to_end(session.id, last=False)
+
+    def replace(self, dormant: DormantSession, session: HttpSession) -> None:
+        """Have an awake session in the place of a dormant one."""
+        self._remove(dormant)
+        self.add(session)
+
+    def _insert(self, session: AnySession) -> None:
+        self._sessions[session.id] = session
+        for by, key in self._keys(session):
+            by.setdefault(key, OrderedDict())[session.id] = session
 
     def _remove(self, session: AnySession) -> None:
         del self._sessions[session.id]
@@ -293,57 +293,36 @@ class Sessions:
             if not by[key]:
                 del by[key]
 
-    def _watch(self) -> None:
-        loop = asyncio.get_running_loop()
+    def watch(self) -> None:
+        """Begin what is done from time to time."""
         if self._expiry_timer is None and self._sessions:
-            self._expiry_timer = loop.call_later(self._idle, self._expire)
-        if self._note_timer is None and (self._sessions or self._undropped) and self._records is not None:
-            self._note_timer = loop.call_later(self._note_every, self._note)
+            self._expiry_timer = asyncio.get_running_loop().call_later(self.idle, self.expire)
+        self._store.watch()
 
     def _unwatch(self) -> None:
-        for timer in (self._expiry_timer, self._note_timer):
-            if timer is not None:
-                timer.cancel()
-        self._expiry_timer = self._note_timer = None
+        if self._expiry_timer is not None:
+            self._expiry_timer.cancel()
+        self._expiry_timer = None
+        self._store.unwatch()
 
-    def _note(self) -> None:
-        """Store which sessions were used since the last time."""
-        assert self._records is not None
-        self._note_timer = None
-        since, self._note_time = self._note_time, time.monotonic()
-        used = [
-            session
-            for session in _only_awake(self._sessions.values())
-            if session.is_recorded and (session.is_busy or session.last_used >= since)
-        ]
-        if used:
-            self._records.mark_seen(self._last_uses(used)).add_done_callback(_log_failure)
-        self._drop_again()
-        self._watch()
-
-    def _last_uses(self, among: Iterable[AnySession]) -> dict[str, float]:
-        """Return the last use of each, in seconds since 1970."""
-        assert self._records is not None
-        now, epoch = time.monotonic(), self._records.now()
-        return {each.record_key: epoch if each.is_busy else epoch - (now - each.last_used) for each in among}
-
-    def _expire(self) -> None:
+    def expire(self) -> None:
+        """Close the sessions whose time is over."""
         self._expiry_timer = None
         now = time.monotonic()
-        wait = self._idle
+        wait = self.idle
         for session in list(self._sessions.values()):
             if session.is_busy:
-                self._touch(session)
+                self.touch(session)
                 continue
-            left = session.last_used + self._idle - now
+            left = session.last_used + self.idle - now
             if left > 0:
                 wait = left
                 break
             self._evict(session)
         if self._sessions:
-            self._expiry_timer = asyncio.get_running_loop().call_later(max(wait, 0.05), self._expire)
+            self._expiry_timer = asyncio.get_running_loop().call_later(max(wait, 0.05), self.expire)
 
-    def _touch(self, session: AnySession) -> None:
+    def touch(self, session: AnySession) -> None:
         session.last_used = time.monotonic()
         id = session.id
         self._sessions.move_to_end(id)
@@ -362,9 +341,9 @@ class Sessions:
         personal: Mapping[Key, AnySession] = self._of_person.get(principal.name, {})
         if len(personal) >= self._personal and not self._evict_idle(personal):
             return False
-        return len(self._sessions) < self._most or self._evict_largest(principal)
+        return len(self._sessions) < self._most or self.evict_largest(principal)
 
-    def _evict_largest(self, principal: Principal) -> bool:
+    def evict_largest(self, principal: Principal) -> bool:
         """End an idle session of the person with most sessions, if that has no fewer than this principal."""
         own = len(self._of_person.get(principal.name, {}))
         largest = sorted(self._of_person.values(), key=len, reverse=True)
@@ -379,20 +358,9 @@ class Sessions:
         return False
 
     def _evict(self, session: AnySession) -> None:
-        """End an idle session."""
-        self.close(session)
+        """End an idle session, or leave a shared one to other servers."""
+        (self.forget if self._store.is_shared else self.close)(session)
 
 
 def _only_awake(among: Iterable[AnySession]) -> Iterator[HttpSession]:
     return (session for session in among if isinstance(session, HttpSession))
-
-
-def _create_dormant(found: StoredSession, now: float) -> DormantSession:
-    seen = time.monotonic() - max(0.0, now - found.seen_at)
-    principal = Principal(found.issuer, found.subject, found.client)
-    return DormantSession(found.id, found.process, principal, found.grants or (principal.grant_key,), seen)
-
-
-def _log_failure(done: "asyncio.Future[None]") -> None:
-    if not done.cancelled() and done.exception() is not None:
-        log.warning("the times of the sessions' last use are not saved: %s", done.exception())

@@ -14,14 +14,14 @@ import msgspec
 from toolgate.server.auth.scopes import has_scopes
 from toolgate.server.base.bus.bus import Bus, BusUnreachableError, NoReplyError, UndeliveredError
 from toolgate.server.base.principal import Principal
-from toolgate.server.features.replicas.sessions.shared_session import SharedSession, start_work
+from toolgate.server.features.replicas.sessions.redis_backend import start_work
 from toolgate.server.features.replicas.sessions.stream_entries import StreamEvent, parse_entries, read_event
 from toolgate.server.protocol.dispatcher import Dispatcher
 from toolgate.server.protocol.interruption import interrupted_answer
 from toolgate.server.protocol.messages import Inbound, Request, decode, encode
 from toolgate.transports.http.requests.post import PostReply
 from toolgate.transports.http.sessions.event_stream import EventStream
-from toolgate.transports.http.sessions.session import parse_event_id
+from toolgate.transports.http.sessions.session import HttpSession, parse_event_id
 
 KIND = "stream"
 WAIT = 3.0  # seconds that a producer waits for an event before it answers without one
@@ -70,7 +70,7 @@ class ResumedStreams:
     def __init__(
         self,
         bus: Bus,
-        find: Callable[[str], SharedSession | None],
+        find: Callable[[str], HttpSession | None],
         dispatcher: Dispatcher,
         may_repeat: Callable[[Request], bool],
     ) -> None:
@@ -82,16 +82,16 @@ class ResumedStreams:
         self.is_closing = False  # other replicas wait until this one has ended
         bus.mail.receive(KIND, self._answer)
 
-    def keep_request(self, session: SharedSession, stream: EventStream, message: Inbound | list[Inbound]) -> None:
+    def keep_request(self, session: HttpSession, stream: EventStream, message: Inbound | list[Inbound]) -> None:
         """Keep a request that another replica may make again if this one dies."""
         if not isinstance(message, Request) or not self._may_repeat(message):
             return
         data = encode(message)
         if len(data) <= MAX_REQUEST:
             kept = msgspec.msgpack.encode(StreamEvent(1, data, False, tuple(sorted(stream.wanted))))
-            self._bus.streams.append(session.key, _name_request(stream.id), 1, kept)
+            self._bus.streams.append(session.record_key, _name_request(stream.id), 1, kept)
 
-    async def resume(self, session: SharedSession, id: str, principal: Principal) -> tuple[EventStream, int] | None:
+    async def resume(self, session: HttpSession, id: str, principal: Principal) -> tuple[EventStream, int] | None:
         """Return the stream and number of an event id, or None if there is no such event any more. Raises
         BusUnreachableError."""
         parsed = parse_event_id(id)
@@ -105,7 +105,7 @@ class ResumedStreams:
         if held is not None:
             session.forget(held)
         is_get = named.request_ids is None
-        poll = _Poll(session.key, name, number, is_get)
+        poll = _Poll(session.record_key, name, number, is_get)
         news = _UNKNOWN if is_own else await self._ask(named.process, poll)
         events = news.events if news is not None and news.is_known else await self._read(session, name, number)
         if is_get:
@@ -125,7 +125,7 @@ class ResumedStreams:
         return stream, number
 
     def _take_messages(
-        self, session: SharedSession, events: list[StreamEvent], principal: Principal
+        self, session: HttpSession, events: list[StreamEvent], principal: Principal
     ) -> tuple[EventStream, int]:
         """Return a GET stream with unrequested messages that the reader did not get elsewhere."""
         stream = session.open_get_stream(principal.scopes)
@@ -136,11 +136,11 @@ class ResumedStreams:
                 stream.send(msgspec.Raw(event.data))
         return stream, before
 
-    async def _follow(self, session: SharedSession, stream: EventStream, producer: str) -> None:
+    async def _follow(self, session: HttpSession, stream: EventStream, producer: str) -> None:
         """Copy the producer's events to a stream as long as it has a reader."""
         while stream.reader is not None and not stream.ended:
             try:
-                news = await self._ask(producer, _Poll(session.key, stream.id, stream.last, False))
+                news = await self._ask(producer, _Poll(session.record_key, stream.id, stream.last, False))
                 if news is None or not news.is_known:
                     _copy(stream, await self._read(session, stream.id, stream.last))
                     await self._finish(session, stream, session.principal)
@@ -157,7 +157,7 @@ class ResumedStreams:
         if not stream.ended:
             session.forget(stream)
 
-    async def _finish(self, session: SharedSession, stream: EventStream, principal: Principal) -> None:
+    async def _finish(self, session: HttpSession, stream: EventStream, principal: Principal) -> None:
         """Answer a stream that its dead producer may not have answered. Raises BusUnreachableError."""
         named = session.parse_stream(stream.id)
         if not stream.answered and named is not None and named.request_ids is not None:
@@ -169,7 +169,7 @@ class ResumedStreams:
             stream.send(interrupted_answer(named.request_ids))
         stream.end()
 
-    async def _repeat(self, session: SharedSession, request: Request, stream: EventStream) -> None:
+    async def _repeat(self, session: HttpSession, request: Request, stream: EventStream) -> None:
         reply = PostReply(lambda: stream, session)
         reply.open()
         try:
@@ -177,7 +177,7 @@ class ResumedStreams:
         finally:
             reply.finish()
 
-    async def _find_request(self, session: SharedSession, stream: EventStream, principal: Principal) -> Request | None:
+    async def _find_request(self, session: HttpSession, stream: EventStream, principal: Principal) -> Request | None:
         """Return the request of a stream, if it may be made again for this caller."""
         for kept in await self._read(session, _name_request(stream.id), 0):
             stream.wanted |= frozenset(kept.wanted)
@@ -204,9 +204,9 @@ class ResumedStreams:
                 raise BusUnreachableError("the server that has this stream does not answer")
             await asyncio.sleep(PAUSE)
 
-    async def _read(self, session: SharedSession, name: str, after: int) -> list[StreamEvent]:
+    async def _read(self, session: HttpSession, name: str, after: int) -> list[StreamEvent]:
         try:
-            return parse_entries(await self._bus.streams.read(session.key, name, after))
+            return parse_entries(await self._bus.streams.read(session.record_key, name, after))
         except (msgspec.MsgspecError, UnicodeDecodeError):
             return []
 

@@ -8,34 +8,34 @@ import msgspec
 
 from toolgate.server.base.bus.bus import Keys
 from toolgate.server.base.principal import Principal
-from toolgate.server.features.replicas.sessions.session_store import SessionStore
+from toolgate.server.features.replicas.sessions.redis_records import RedisSessionRecords
 from toolgate.server.protocol.session_record import decode_record
 
 DAY = 86_400.0  # seconds that a list lives after the last session was opened
 TRIES = 5  # of writing a list that others change at the same time
 
 
-class _Entry(msgspec.Struct, frozen=True, array_like=True):
+class _CountedSession(msgspec.Struct, frozen=True, array_like=True):
     key: str
     owner: str
 
 
-_decoder = msgspec.msgpack.Decoder(list[_Entry])
+_decoder = msgspec.msgpack.Decoder(list[_CountedSession])
 
 
 class SessionLimits:
     """The limits of one transport: sessions of one owner, and of one person."""
 
-    def __init__(self, keys: Keys, store: SessionStore, per_owner: int, per_person: int) -> None:
+    def __init__(self, keys: Keys, records: RedisSessionRecords, per_owner: int, per_person: int) -> None:
         self._keys = keys
-        self._store = store
+        self._records = records
         self._per_owner = per_owner
         self._per_person = per_person
 
     async def add(self, key: str, principal: Principal) -> list[str]:
         """Count a new session, and return those that must end for it, the longest unused first. Raises
         BusUnreachableError."""
-        name, entry = f"sessions:{principal.name}", _Entry(key, principal.owner[:16])
+        name, entry = f"sessions:{principal.name}", _CountedSession(key, principal.owner[:16])
         ended: list[str] = []
         for _ in range(TRIES):
             old = await self._keys.get(name)
@@ -50,13 +50,13 @@ class SessionLimits:
                 break
         return ended
 
-    async def _make_room(self, entries: list[_Entry], owner: str) -> tuple[list[_Entry], list[str]]:
+    async def _make_room(self, entries: list[_CountedSession], owner: str) -> tuple[list[_CountedSession], list[str]]:
         """Return the sessions that stay, and those that must end."""
         if not self._is_full(entries, owner):
             return entries, []
-        records = await self._store.read_many([entry.key for entry in entries])
-        now = self._store.now()
-        seen = {entry.key: _read_last_use(data, now) for entry, data in zip(entries, records, strict=True) if data}
+        found = await self._records.read_many([entry.key for entry in entries])
+        now = self._records.now()
+        seen = {entry.key: _read_last_use(data, now) for entry, data in zip(entries, found, strict=True) if data}
         entries = [entry for entry in entries if entry.key in seen]
         ended: list[str] = []
         while self._is_full(entries, owner):
@@ -67,7 +67,7 @@ class SessionLimits:
             ended.append(oldest.key)
         return entries, ended
 
-    def _is_full(self, entries: list[_Entry], owner: str) -> bool:
+    def _is_full(self, entries: list[_CountedSession], owner: str) -> bool:
         return len(entries) >= self._per_person or [entry.owner for entry in entries].count(owner) >= self._per_owner
 
 

@@ -10,33 +10,34 @@ from tests.clients.raw_client import PATIENCE
 from toolgate.server.base.bus.bus import Bus
 from toolgate.server.base.principal import Principal
 from toolgate.server.features.replicas.open_bus import open_bus
+from toolgate.server.features.replicas.sessions.redis_records import MAX_WAITING, RedisSessionRecords, WaitingMessage
+from toolgate.server.features.replicas.sessions.redis_store import RedisSessionStore
 from toolgate.server.features.replicas.sessions.session_limits import SessionLimits
-from toolgate.server.features.replicas.sessions.session_store import MAX_WAITING, SessionStore, WaitingMessage
-from toolgate.server.features.replicas.sessions.shared_sessions import SharedSessions
 from toolgate.server.protocol.dispatcher import Dispatcher
 from toolgate.server.protocol.revisions import WITH_SESSION
 from toolgate.server.protocol.session import Session
 from toolgate.server.protocol.session_record import SessionRecord, decode_record, encode_record
 from toolgate.transports.http.sessions.session import HttpSession
+from toolgate.transports.http.sessions.sessions import Sessions
 
 ADA, OTHER_APP = Principal("i", "ada", "app"), Principal("i", "ada", "other app")
 
 
-def run(check: Callable[[Bus, SessionStore], Awaitable[None]]) -> None:
+def run(check: Callable[[Bus, RedisSessionRecords], Awaitable[None]]) -> None:
     async def body() -> None:
         bus = await open_bus()
-        await check(bus, SessionStore(bus.keys))
+        await check(bus, RedisSessionRecords(bus.keys))
         await bus.close()
 
     asyncio.run(body())
 
 
-async def add(store: SessionStore, key: str, seen: float) -> None:
+async def add(store: RedisSessionRecords, key: str, seen: float) -> None:
     await store.add(key, encode_record(SessionRecord("i", "ada", "app", began=seen, seen=seen)))
 
 
 def test_the_longest_unused_session_of_the_owner_makes_room() -> None:
-    async def check(bus: Bus, store: SessionStore) -> None:
+    async def check(bus: Bus, store: RedisSessionRecords) -> None:
         limits = SessionLimits(bus.keys, store, per_owner=2, per_person=3)
         for key, seen in (("one", 2.0), ("two", 1.0)):
             assert await limits.add(key, ADA) == []
@@ -52,7 +53,7 @@ def test_the_longest_unused_session_of_the_owner_makes_room() -> None:
 
 
 def test_sessions_that_have_ended_make_room_first() -> None:
-    async def check(bus: Bus, store: SessionStore) -> None:
+    async def check(bus: Bus, store: RedisSessionRecords) -> None:
         limits = SessionLimits(bus.keys, store, per_owner=2, per_person=2)
         for key in ("one", "two"):
             await limits.add(key, ADA)
@@ -64,7 +65,7 @@ def test_sessions_that_have_ended_make_room_first() -> None:
 
 
 def test_sessions_that_are_opened_at_once_are_all_counted() -> None:
-    async def check(bus: Bus, store: SessionStore) -> None:
+    async def check(bus: Bus, store: RedisSessionRecords) -> None:
         limits = SessionLimits(bus.keys, store, per_owner=4, per_person=4)
         for key in "abcd":
             await add(store, key, 1.0)
@@ -75,7 +76,7 @@ def test_sessions_that_are_opened_at_once_are_all_counted() -> None:
 
 
 def test_waiting_messages_are_taken_once_and_the_newest_stay() -> None:
-    async def check(_bus: Bus, store: SessionStore) -> None:
+    async def check(_bus: Bus, store: RedisSessionRecords) -> None:
         for data in (b"x" * MAX_WAITING, b"one", b"one", b"two"):
             await store.leave_message("key", WaitingMessage(data))
         assert [message.data for message in await store.take_messages("key")] == [b"one", b"two"]
@@ -85,20 +86,20 @@ def test_waiting_messages_are_taken_once_and_the_newest_stay() -> None:
 
 
 def test_a_request_that_comes_as_a_session_is_built_does_not_block_the_server() -> None:
-    async def check(bus: Bus, store: SessionStore) -> None:
+    async def check(bus: Bus, store: RedisSessionRecords) -> None:
         begun, shared = asyncio.Event(), asyncio.Event()
 
         async def share(_session: Session, _uris: Iterable[str]) -> None:
             begun.set()
             await shared.wait()
 
-        sessions = SharedSessions(
-            bus, lambda _: None, Dispatcher({}, {}, lambda result, _: result), share=share, may_repeat=lambda _: False
-        )
+        dispatcher = Dispatcher({}, {}, lambda result, _: result)
+        shared_store = RedisSessionStore(bus, dispatcher, share=share, may_repeat=lambda _: False)
+        sessions = Sessions(lambda _: None, shared_store)
         opened = await sessions.admit(ADA)
         assert opened is not None
         opened.session.revision = WITH_SESSION["2025-11-25"]
-        await opened.store()
+        await opened.backend.write()
         sessions.forget(opened)
 
         async def come() -> HttpSession | None:

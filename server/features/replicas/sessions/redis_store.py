@@ -14,14 +14,13 @@ from typing import Any
 
 import msgspec
 
-from toolgate.server.base.budget import Budget
 from toolgate.server.base.bus.bus import Bus, BusUnreachableError, NoReplyError, UndeliveredError
 from toolgate.server.base.bus.replica_ids import parse_id
 from toolgate.server.base.principal import Principal
+from toolgate.server.features.replicas.sessions.redis_backend import RedisBackend, SessionEndedError
+from toolgate.server.features.replicas.sessions.redis_records import RedisSessionRecords
 from toolgate.server.features.replicas.sessions.resumed_streams import ResumedStreams
 from toolgate.server.features.replicas.sessions.session_limits import SessionLimits
-from toolgate.server.features.replicas.sessions.session_store import SessionStore
-from toolgate.server.features.replicas.sessions.shared_session import SessionEndedError, SharedSession
 from toolgate.server.features.replicas.sessions.unrequested_messages import UnrequestedMessages
 from toolgate.server.protocol.dispatcher import Dispatcher
 from toolgate.server.protocol.message_ids import Id, is_id
@@ -30,7 +29,7 @@ from toolgate.server.protocol.session import Session, hash_key
 from toolgate.server.protocol.session_record import SessionRecord, decode_record
 from toolgate.transports.http.sessions.event_stream import EventStream
 from toolgate.transports.http.sessions.session import HttpSession
-from toolgate.transports.http.sessions.sessions import IDLE, MAX_SESSIONS, AnySession, Sessions
+from toolgate.transports.http.sessions.sessions import IDLE, AnySession, Sessions
 
 TOPIC = "sessions"
 ANSWER = "session-answer"  # mail: a client's answer to a question
@@ -43,7 +42,7 @@ CANCELLED = "notifications/cancelled"
 log = logging.getLogger("toolgate.http")
 
 
-class _Notice(msgspec.Struct, array_like=True, frozen=True):
+class _SessionNotice(msgspec.Struct, array_like=True, frozen=True):
     """What all replicas learn of a session: "cancel" with the id of a request, "end", or "change"."""
 
     session: str
@@ -51,57 +50,67 @@ class _Notice(msgspec.Struct, array_like=True, frozen=True):
     id: Id | None = None
 
 
-class _Answer(msgspec.Struct, array_like=True, frozen=True):
+class _ClientAnswer(msgspec.Struct, array_like=True, frozen=True):
     session: str
     id: str
     result: Any
     error: Any
 
 
-_decode_notice = msgspec.msgpack.Decoder(_Notice).decode
-_decode_answer = msgspec.json.Decoder(_Answer).decode
+_decode_notice = msgspec.msgpack.Decoder(_SessionNotice).decode
+_decode_answer = msgspec.json.Decoder(_ClientAnswer).decode
 
 
-class SharedSessions(Sessions):
+class RedisSessionStore:
     """The sessions of one transport at all replicas. `share(session, uris)` follows the session's subscriptions here.
 
-    `per_owner` and `per_person` limit the sessions of all replicas; None if there is only one person. `limit` is for
-    those that this replica has in memory.
-    `now` is the clock of all replicas, in seconds since the epoch.
+    `per_owner` and `per_person` limit the sessions of all replicas; None if there is only one person. A record ends
+    `idle` seconds after its last use. `now` is the clock of all replicas, in seconds since the epoch.
     `may_repeat(request)`: whether a call may be made again after its replica died.
     """
+
+    is_shared = True
 
     def __init__(
         self,
         bus: Bus,
-        on_end: Callable[[Session], None],
         dispatcher: Dispatcher,
         *,
         share: Callable[[Session, Iterable[str]], Awaitable[None]],
         may_repeat: Callable[[Request], bool],
-        transport: str = "",
-        events: Budget | None = None,
         per_owner: int | None = None,
         per_person: int | None = None,
-        limit: int = MAX_SESSIONS,
         idle: float = IDLE,
         now: Callable[[], float] = time.time,
     ) -> None:
-        super().__init__(on_end, idle=idle, limit=limit, transport=transport, events=events)
+        self.replica = bus.replica.name
         self._bus = bus
         self._share = share
-        self._store = SessionStore(bus.keys, idle, now)
+        self._idle = idle
+        self._records = RedisSessionRecords(bus.keys, idle, now)
         self._limits: SessionLimits | None = None
         if per_owner is not None and per_person is not None:
-            self._limits = SessionLimits(bus.keys, self._store, per_owner, per_person)
-        self._streams = ResumedStreams(bus, self.find_by_key, dispatcher, may_repeat)
-        self._unrequested = UnrequestedMessages(bus, self._store, self.find_by_key)
-        self._by_key: dict[str, SharedSession] = {}  # by the digest of the id
+            self._limits = SessionLimits(bus.keys, self._records, per_owner, per_person)
+        self._by_key: dict[str, RedisBackend] = {}  # of open sessions, by the digest of the id
+        self._streams = ResumedStreams(bus, self._find, dispatcher, may_repeat)
+        self._unrequested = UnrequestedMessages(bus, self._records, self._by_key.get)
         self._building: dict[str, asyncio.Task[None]] = {}
         self._ended: set[str] = set()  # that are not removed from Redis yet
         self._tasks: set[asyncio.Task[Any]] = set()
         bus.mail.receive(ANSWER, self._receive_answer)
         self._notices = bus.topics.subscribe(TOPIC, self._receive_notice, self._look_soon)
+
+    def serve(self, sessions: Sessions) -> None:
+        self._sessions = sessions
+
+    def open_backend(self, session: HttpSession) -> RedisBackend:
+        shared = RedisBackend(session, self._records, self._bus.streams, self)
+        self._by_key[shared.key] = shared
+        return shared
+
+    def watch(self) -> None: ...
+
+    def unwatch(self) -> None: ...
 
     # -- opening, finding and ending
 
@@ -111,87 +120,72 @@ class SharedSessions(Sessions):
             await self._notices.confirm()
         self._start(self._keep_alive())
 
-    async def admit(self, principal: Principal) -> HttpSession | None:
-        if not self._make_room(principal):
-            return None
-        session = self._create(principal)
-        self._keep(session)
-        try:
-            if self._limits is not None:
-                for key in await self._limits.add(session.key, principal):
-                    self._end_key(key)
-            await session.add()
-        except BaseException:
-            self.forget(session)
-            raise
-        return session
-
-    def find(self, id: str, principal: Principal) -> HttpSession | None:
-        """Return None: Redis has to be asked, see `wake`."""
-        return None
-
-    def find_by_key(self, key: str) -> SharedSession | None:
-        """Return the session with this digest, if it is open here."""
-        return self._by_key.get(key)
+    async def add(self, session: HttpSession) -> None:
+        shared = self._by_key[session.record_key]
+        if self._limits is not None:
+            for key in await self._limits.add(shared.key, session.principal):
+                self._end(key)
+        await shared.add()
 
     async def wake(self, id: str, principal: Principal) -> HttpSession | None:
         """Return the session `id`, built here if need be, if it is the principal's. Raises BusUnreachableError."""
         key = hash_key(id)
-        data = await self._store.read(key)
-        session = self._by_key.get(key)
+        data = await self._records.read(key)
+        shared = self._by_key.get(key)
         if data is None or key in self._ended:
-            if session is not None:
-                self.forget(session)
+            if shared is not None:
+                self.forget(shared)
             return None
-        if session is None or session.data != data:
+        if shared is None or shared.data != data:
             record = decode_record(data)
             if record is None or record.owner != principal.owner:
                 return None
-            session = await self._build(id, key, data, record, principal)
-        if session is None or session.owner != principal.owner:
+            shared = await self._build(id, key, data, record, principal)
+        if shared is None or not self._sessions.use(shared.session, principal):
             return None
-        if session.principal is not principal and not session.use(principal):
-            return None
-        if session.note_use():
+        if shared.note_use():
             try:
-                await session.write()
+                await shared.merge()
             except SessionEndedError:
-                self.forget(session)
+                self.forget(shared)
                 return None
-        if session.id not in self._sessions:
-            return None  # it has ended meanwhile
-        self._touch(session)
-        return session
+        return shared.session if self._sessions.has(shared.session) else None  # it may have ended meanwhile
 
-    def close(self, session: AnySession) -> None:
-        if session.id in self._sessions:
-            self._end_key(session.record_key)
+    def remove(self, session: AnySession) -> "asyncio.Future[None]":
+        return self._end(session.record_key)
 
-    async def end(self, session: HttpSession) -> None:
-        """End the session at all replicas. Raises BusUnreachableError if that is uncertain."""
-        await asyncio.shield(self._end_key(session.record_key))
-
-    async def suspend_all(self) -> None:
+    async def suspend(self) -> None:
         """Close all sessions here. Other replicas go on with them."""
         self._notices.close()
         self._streams.is_closing = True
-        for session in list(self._by_key.values()):
-            session.collect_undelivered()  # running calls get an error, which the next replica finds
+        for shared in list(self._by_key.values()):
+            shared.session.collect_undelivered()  # running calls get an error, which the next replica finds
             with contextlib.suppress(BusUnreachableError):
-                await self._unrequested.leave(session)
-            self.forget(session)
+                await self._unrequested.leave(shared)
+            self.forget(shared)
         for task in list(self._tasks):
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks)
-        self._unwatch()
+
+    def _find(self, key: str) -> HttpSession | None:
+        """Return the session with this digest, if it is open here."""
+        shared = self._by_key.get(key)
+        return None if shared is None else shared.session
 
     # -- the peers of a session here
 
-    def deliver(self, session: SharedSession) -> None:
-        self._unrequested.deliver(session)
+    def deliver(self, shared: RedisBackend) -> None:
+        self._unrequested.deliver(shared)
 
-    async def pass_on(self, session: SharedSession, message: Inbound | list[Inbound]) -> None:
+    def forget(self, shared: RedisBackend) -> None:
+        self._sessions.forget(shared.session)
+
+    def note_end(self, shared: RedisBackend) -> None:
+        if self._by_key.get(shared.key) is shared:
+            del self._by_key[shared.key]
+
+    async def pass_on(self, session: HttpSession, message: Inbound | list[Inbound]) -> None:
         """Send answers and cancellations to the replicas that they are for. Raises BusUnreachableError."""
         silent = set[str]()  # replicas that do not take answers: a batch must not wait for each of them
         for each in message if isinstance(message, list) else [message]:
@@ -200,29 +194,30 @@ class SharedSessions(Sessions):
             elif isinstance(each, Notification) and each.method == CANCELLED:
                 self._pass_cancellation(session, each)
 
-    async def resume(self, session: SharedSession, id: str, principal: Principal) -> tuple[EventStream, int] | None:
+    async def resume(self, session: HttpSession, id: str, principal: Principal) -> tuple[EventStream, int] | None:
         return await self._streams.resume(session, id, principal)
 
-    def keep_request(self, session: SharedSession, stream: EventStream, message: Inbound | list[Inbound]) -> None:
+    def keep_request(self, session: HttpSession, stream: EventStream, message: Inbound | list[Inbound]) -> None:
         self._streams.keep_request(session, stream, message)
 
     @contextlib.asynccontextmanager
-    async def listen(self, session: SharedSession, stream: EventStream) -> AsyncGenerator[None]:
+    async def listen(self, shared: RedisBackend, stream: EventStream) -> AsyncGenerator[None]:
+        session = shared.session
         if not session.is_get_stream(stream):
             yield
             return
-        await self._unrequested.begin(session)
+        await self._unrequested.begin(shared)
         try:
             yield
         finally:
-            if not session.has_listener and session.id in self._sessions:
-                self._start(self._unrequested.end(session))
+            if not session.has_listener and self._sessions.has(session):
+                self._start(self._unrequested.end(shared))
 
-    async def _pass_answer(self, session: SharedSession, answer: Response, silent: set[str]) -> None:
+    async def _pass_answer(self, session: HttpSession, answer: Response, silent: set[str]) -> None:
         asked = parse_id(answer.id) if isinstance(answer.id, str) else None
         if asked is None or asked.replica in (session.replica, *silent) or not isinstance(answer.id, str):
             return
-        data = msgspec.json.encode(_Answer(session.key, answer.id, answer.result, answer.error))
+        data = msgspec.json.encode(_ClientAnswer(session.record_key, answer.id, answer.result, answer.error))
         try:
             await self._bus.mail.send(asked.replica, ANSWER, data, ANSWER_TIME)
         except (UndeliveredError, NoReplyError) as error:
@@ -231,47 +226,48 @@ class SharedSessions(Sessions):
 
     async def _receive_answer(self, data: bytes) -> bytes:
         answer = _decode_answer(data)
-        session = self._by_key.get(answer.session)
+        session = self._find(answer.session)
         if session is not None:
             session.session.resolve_response(Response(answer.id, answer.result, answer.error))
         return b""
 
-    def _pass_cancellation(self, session: SharedSession, notification: Notification) -> None:
+    def _pass_cancellation(self, session: HttpSession, notification: Notification) -> None:
         id = notification.params.get("requestId")
         if is_id(id) and id not in session.session.in_flight:
-            self._publish(_Notice(session.key, "cancel", id))
+            self._publish(_SessionNotice(session.record_key, "cancel", id))
 
     # -- notices of other replicas
 
-    def _publish(self, notice: _Notice) -> None:
+    def _publish(self, notice: _SessionNotice) -> None:
         with contextlib.suppress(UnicodeEncodeError, OverflowError):  # an id that no request can have had
             self._bus.topics.publish(TOPIC, msgspec.msgpack.encode(notice))
 
     def _receive_notice(self, data: bytes) -> None:
         notice = _decode_notice(data)
-        session = self._by_key.get(notice.session)
-        if session is None:
+        shared = self._by_key.get(notice.session)
+        if shared is None:
             return
         match notice.kind:
             case "cancel" if notice.id is not None:
-                session.session.cancel(notice.id)
+                shared.session.session.cancel(notice.id)
             case "end":
-                self.forget(session)
-            case "change" if session.listener == session.replica:
-                self._start(self._refresh(session))
+                self.forget(shared)
+            case "change" if shared.listener == shared.replica:
+                self._start(self._refresh(shared))
             case _:
                 return
 
-    def note_change(self, session: SharedSession) -> None:
-        self._publish(_Notice(session.key, "change"))
+    def note_change(self, shared: RedisBackend) -> None:
+        self._publish(_SessionNotice(shared.key, "change"))
 
-    async def _refresh(self, session: SharedSession) -> None:
+    async def _refresh(self, shared: RedisBackend) -> None:
         """Learn what another replica changed of a session whose client reads here."""
         with contextlib.suppress(BusUnreachableError):
-            data = await self._store.read(session.key)
+            data = await self._records.read(shared.key)
             record = None if data is None else decode_record(data)
-            if data is not None and record is not None and session.id in self._sessions:
-                await self._build(session.id, session.key, data, record, session.principal)
+            session = shared.session
+            if data is not None and record is not None and self._sessions.has(session):
+                await self._build(session.id, shared.key, data, record, session.principal)
 
     def _look_soon(self) -> None:
         """Look at the sessions here: notices may have been lost."""
@@ -280,48 +276,41 @@ class SharedSessions(Sessions):
     async def _keep_alive(self) -> None:
         while True:
             await asyncio.sleep(TOUCH)
-            await self._look([session for session in self._by_key.values() if session.is_busy], touch=True)
+            await self._look([each for each in self._by_key.values() if each.session.is_busy], touch=True)
 
-    async def _look(self, sessions: list[SharedSession], *, touch: bool = False) -> None:
+    async def _look(self, sessions: list[RedisBackend], *, touch: bool = False) -> None:
         """Read the records of sessions, and forget those that have ended."""
         for begin in range(0, len(sessions), CHUNK):
             some = sessions[begin : begin + CHUNK]
             try:
-                records = await self._store.read_many([session.key for session in some], touch=touch)
+                records = await self._records.read_many([each.key for each in some], touch=touch)
             except BusUnreachableError:
                 return  # with the next
-            for session, data in zip(some, records, strict=True):
-                if data is None and session.id in self._sessions:
-                    self.forget(session)
+            for shared, data in zip(some, records, strict=True):
+                if data is None:
+                    self.forget(shared)
 
     # -- inside
 
-    def _create(self, principal: Principal) -> SharedSession:
-        return self._create_session(principal, "")
-
-    def _create_session(self, principal: Principal, id: str) -> SharedSession:
-        streams, name = self._bus.streams, self._bus.replica.name
-        return SharedSession(principal, self._transport, self._store, streams, name, self, events=self._events, key=id)
-
     async def _build(
         self, id: str, key: str, data: bytes, record: SessionRecord, principal: Principal
-    ) -> SharedSession | None:
+    ) -> RedisBackend | None:
         """Return the session as its record says. Several requests at once build it once."""
         while (building := self._building.get(key)) is not None and not building.done():
             await asyncio.shield(building)
-        session = self._by_key.get(key)
-        if session is None:
-            session = self._create_session(principal, id)
-            session.take_record(data, record)
-            if len(self._sessions) >= self._most:
-                self._evict_largest(principal)
-            self._keep(session)
+        shared = self._by_key.get(key)
+        if shared is None:
+            session = self._sessions.create(principal, id)
+            shared = self._by_key[key]
+            shared.take_record(data, record)
+            if not self._sessions.count_free():
+                self._sessions.evict_largest(principal)
+            self._sessions.add(session)
         else:
-            session.take_record(data, record)
-        if record.revision and (
-            not session.is_listed or set(session.record.subscribed) != set(session.session.subscribed)
-        ):
-            building = self._building[key] = self._start(self._follow_subscriptions(session))
+            shared.take_record(data, record)
+        subscribed = set(shared.session.session.subscribed)
+        if record.revision and (not shared.is_listed or set(shared.record.subscribed) != subscribed):
+            building = self._building[key] = self._start(self._follow_subscriptions(shared))
             building.add_done_callback(partial(self._end_building, key))
             await asyncio.shield(building)
         return self._by_key.get(key)
@@ -330,30 +319,18 @@ class SharedSessions(Sessions):
         if self._building.get(key) is building:  # else another one has begun since it ended
             del self._building[key]
 
-    async def _follow_subscriptions(self, session: SharedSession) -> None:
-        session.is_listed = True
-        await self._share(session.session, session.record.subscribed)
-        session.note_subscriptions()
+    async def _follow_subscriptions(self, shared: RedisBackend) -> None:
+        shared.is_listed = True
+        await self._share(shared.session.session, shared.record.subscribed)
+        shared.note_subscriptions()
 
-    def _keep(self, session: SharedSession) -> None:
-        self._add(session)
-        self._by_key[session.key] = session
-        self._watch()
-
-    def _remove(self, session: AnySession) -> None:
-        super()._remove(session)
-        self._by_key.pop(session.record_key, None)
-
-    def _evict(self, session: AnySession) -> None:
-        self.forget(session)
-
-    def _end_key(self, key: str) -> "asyncio.Task[None]":
+    def _end(self, key: str) -> "asyncio.Task[None]":
         """End a session at all replicas, and return the removal of its record."""
-        session = self._by_key.get(key)
-        if session is not None:
-            self.forget(session)
+        shared = self._by_key.get(key)
+        if shared is not None:
+            self.forget(shared)
         self._ended.add(key)
-        self._publish(_Notice(key, "end"))
+        self._publish(_SessionNotice(key, "end"))
         removal = asyncio.get_running_loop().create_task(self._remove_record(key))
         removal.add_done_callback(lambda _: self._retry_removal(key, removal))
         self._tasks.add(removal)
@@ -361,7 +338,7 @@ class SharedSessions(Sessions):
         return removal
 
     async def _remove_record(self, key: str) -> None:
-        await self._store.remove(key)
+        await self._records.remove(key)
         await self._bus.streams.delete(key)
         self._ended.discard(key)
 

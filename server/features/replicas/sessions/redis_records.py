@@ -21,7 +21,7 @@ class WaitingMessage(msgspec.Struct, frozen=True, array_like=True):
 _waiting_decoder = msgspec.msgpack.Decoder(list[WaitingMessage])
 
 
-class SessionStore:
+class RedisSessionRecords:
     """The sessions of one transport by the digests of their ids. All methods raise BusUnreachableError. `now` is the
     clock of all replicas, in seconds since the epoch. A record ends `idle` seconds after its last use."""
 
