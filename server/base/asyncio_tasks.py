@@ -3,9 +3,11 @@
 import asyncio
 import logging
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from time import monotonic
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 log = logging.getLogger("toolgate")
 
@@ -69,6 +71,20 @@ class DeadlineTimer:
             return False
         self._overdue.discard(task)
         return task.uncancel() == 0
+
+    async def limit(self, work: Awaitable[T]) -> T:
+        """Return the result of `work`, for which the current task waits. Raises TimeoutError if it takes too long."""
+        task = asyncio.current_task()
+        assert task is not None
+        self.watch(task)
+        try:
+            return await work
+        except asyncio.CancelledError:
+            if not self.release(task):
+                raise
+            raise TimeoutError from None
+        finally:
+            self.release(task)
 
     def _cancel_overdue(self, loop: asyncio.AbstractEventLoop) -> None:
         self._timer = None

@@ -362,7 +362,10 @@ def with_named_part(server: Server, parameter: str, find: Callable[[Registry, st
         if server.views is None:
             return answer(call)
         name = call.params.get(parameter)
-        is_missing = isinstance(name, str) and find(server.registry_for(call.session), name) is None
-        return prepared(call) if is_missing else answer(call)
+        registry = server.registry_for(call.session)
+        if isinstance(name, str) and find(registry, name) is None:
+            return prepared(call)
+        call.shown = registry
+        return answer(call)
 
     return answer_named

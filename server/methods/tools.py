@@ -289,7 +289,7 @@ async def _refuse_withheld(server: Server, call: Call, withheld: WithheldPart) -
 
 def _find_tools(server: Server, call: Call) -> Mapping[str, Tool]:
     """Return the tools that this client is shown."""
-    return server.registry.tools if server.views is None else server.registry_for(call.session).tools
+    return (server.registry_for(call.session) if call.shown is None else call.shown).tools
 
 
 def _refusal(text: str) -> Output:

@@ -19,6 +19,7 @@ from toolgate.tools.api.context.services import CallerState
 
 if TYPE_CHECKING:
     from toolgate.server.base.principal import GrantKey
+    from toolgate.tools.api.registry import Registry
 
 LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")  # RFC 5424
 DEFAULT_LEVEL = LEVELS.index("info")  # before logging/setLevel; callbacks (notice) pass
@@ -245,6 +246,7 @@ class Call(msgspec.Struct):
     approval: "tuple[str, bool, str] | None" = None  # as in requestState: nonce, whether given, where
     output: Output | None = None  # of its tool
     digest: str = ""  # of its arguments, if they are large
+    shown: "Registry | None" = None  # to its client, if that was looked for when it began
     valid_for: object = None  # the tool whose schema its arguments fit, if they do
     mounted: tuple[str, str] | None = None  # the mount that its tool is of, and the tool's name there
     observed: tuple[float, list[Any]] | None = None  # start time (monotonic), and each observer's value

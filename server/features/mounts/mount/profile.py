@@ -39,6 +39,8 @@ class ClientProfile(msgspec.Struct, frozen=True):
 
 def create_profile(declared: Mapping[str, Any]) -> ClientProfile:
     """Return the profile of a client with these capabilities. A client that declares too much can do nothing."""
+    if not declared:
+        return NOTHING
     told = {name: declared[name] for name in MIRRORED if isinstance(declared.get(name), dict)}
     if "roots" in told:
         told["roots"] = {}  # their changes are not passed on

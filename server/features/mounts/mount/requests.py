@@ -5,7 +5,6 @@ by the end of its request, and calls again: until then the request is parked. A 
 own request in the same way, and is asked again with the answers.
 """
 
-import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -14,12 +13,14 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec.structs import replace
 
+from toolgate.server.base.asyncio_tasks import DeadlineTimer
 from toolgate.server.base.bus.bus import Bus
 from toolgate.server.calls.client import InputRequired
 from toolgate.server.features.mounts.lists.list_store import MountLists
 from toolgate.server.features.mounts.mount.call_limits import MountCallLimits
 from toolgate.server.features.mounts.mount.forwarded_request import (
     RELATED,
+    TASK_TIMEOUT,
     ForwardedRequest,
     Result,
     name_question,
@@ -69,6 +70,7 @@ class RequestForwarder:
         self._per = per
         self._sign_in = sign_in
         self._limits = MountCallLimits(mount.config.limits)
+        self._timers = {seconds: DeadlineTimer(seconds) for seconds in (mount.config.timeout, TASK_TIMEOUT)}
         self.parked = ParkedRequests("" if bus is None else bus.replica.name)
         self._elsewhere = None if bus is None else ElsewhereParked(bus, mount.name)
 
@@ -248,7 +250,7 @@ class RequestForwarder:
     async def _follow_or_cancel(self, request: ForwardedRequest, context: Context) -> Result:
         seconds = request.timeout or self._mount.config.timeout
         try:
-            return await _follow(request, context, seconds)
+            return await _follow(request, context, self._timers[seconds])
         except InputRequired:
             raise
         except TimeoutError:
@@ -279,19 +281,17 @@ def _choose_question_name(key: str, used: set[str]) -> str:
     return name
 
 
-async def _follow(request: ForwardedRequest, context: Context, seconds: float) -> Result:
-    """Wait for the result, pass notices on, and have questions answered. The time a person takes does not count. Raises
-    TimeoutError, InputRequired, and what the mounted server answers in place of a result."""
-    loop = asyncio.get_running_loop()
+async def _follow(request: ForwardedRequest, context: Context, timer: DeadlineTimer) -> Result:
+    """Wait for the result, pass notices on, and have questions answered. `timer` limits the time without a sign of
+    life; that of a person does not count. Raises TimeoutError, InputRequired, and what the mounted server answers in
+    place of a result."""
     while True:
         if request.question is not None:
             await _have_answered(request, request.question, context)
-        async with asyncio.timeout(seconds) as limit:
-            event = await request.flight.events.get()
-            while isinstance(event, MountNotice):
-                await _pass_on(event, context)
-                limit.reschedule(loop.time() + seconds)
-                event = await request.flight.events.get()
+        event = await timer.limit(request.flight.events.get())
+        while isinstance(event, MountNotice):
+            await _pass_on(event, context)
+            event = await timer.limit(request.flight.events.get())
         if isinstance(event, UpstreamFault) and request.has_begun:
             raise _create_interruption(event.create_error())
         if isinstance(event, (UpstreamFault, UpstreamRefusal)):

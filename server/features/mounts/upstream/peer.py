@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from toolgate.server.base.asyncio_tasks import DeadlineTimer
 from toolgate.server.features.mounts.upstream import messages
 from toolgate.server.features.mounts.upstream.errors import MountError, UpstreamFault, UpstreamRefusal
 from toolgate.server.features.mounts.upstream.messages import Members, UpstreamMessage
@@ -123,6 +124,7 @@ class UpstreamPeer:
         self._flights: dict[int, Flight] = {}
         self._successors: dict[int, Flight] = {}  # requests that are answered → those that follow them
         self._replies: set[asyncio.Task[None]] = set()
+        self._sending = DeadlineTimer(SEND_WITHIN)
 
     @property
     def is_idle(self) -> bool:
@@ -178,8 +180,7 @@ class UpstreamPeer:
         """Send a message. Raises MountError, also where it is not taken in time: a part of it may have been."""
         assert self.wire is not None
         try:
-            async with asyncio.timeout(SEND_WITHIN):
-                await self.wire.send(message, flight, headers)
+            await self._sending.limit(self.wire.send(message, flight, headers))
         except TimeoutError:
             fault = UpstreamFault("CONNECTION_LOST", f"it took no message within {SEND_WITHIN:g} s")
             self.fail(fault)
