@@ -12,7 +12,6 @@ from toolgate.server.protocol.session import Call
 from toolgate.tools.api.context.context import Context
 from toolgate.tools.api.errors import CannotAskError
 from toolgate.tools.api.prompt import Prompt
-from toolgate.tools.api.registry import Registry
 from toolgate.tools.api.resource import Resource
 
 COMPLETION_TIME = 5.0  # seconds: the person is typing
@@ -23,8 +22,7 @@ async def get_prompt(server: Server, call: Call) -> dict[str, Any]:
     name, arguments = call.params.get("name"), call.params.get("arguments")
     prompt = server.registry_for(call.session).prompts.get(name) if isinstance(name, str) else None
     if prompt is None:
-        withheld = server.find_withheld(call.session, "prompts", name)
-        raise InvalidParams(f"unknown prompt: {format_name(name)}" if withheld is None else withheld.error.text)
+        raise _refuse_unknown(server, call, "prompt", "prompts", name)
     if not isinstance(arguments, (dict, type(None))):
         raise InvalidParams("'arguments' must be an object")
     await server.policy.require_rate(call, prompt.scope)
@@ -40,7 +38,7 @@ async def get_prompt(server: Server, call: Call) -> dict[str, Any]:
 
 
 async def complete(server: Server, timer: DeadlineTimer, call: Call) -> dict[str, Any]:
-    part = _find_part(server.registry_for(call.session), call.params.get("ref"))
+    part = _find_part(server, call, call.params.get("ref"))
     name, value = _read_argument(call.params.get("argument"))
     others = _read_other_arguments(call.params.get("context"))
     await server.policy.require_rate(call)
@@ -58,22 +56,29 @@ async def complete(server: Server, timer: DeadlineTimer, call: Call) -> dict[str
     return await execute_or_refuse(server, call, work, "the completion", timer=timer)
 
 
-def _find_part(registry: Registry, ref: Any) -> Prompt | Resource:
+def _find_part(server: Server, call: Call, ref: Any) -> Prompt | Resource:
     """Return what the reference names: a prompt, a template, or what a template's URI belongs to."""
+    registry = server.registry_for(call.session)
     match ref:
         case {"type": "ref/prompt", "name": str(name)}:
             if name in registry.prompts:
                 return registry.prompts[name]
-            raise InvalidParams(f"unknown prompt: {format_name(name)}")
+            raise _refuse_unknown(server, call, "prompt", "prompts", name)
         case {"type": "ref/resource", "uri": str(uri)}:
             if uri in registry.templates:
                 return registry.templates[uri]
             found = registry.resource(uri)
             if found is not None:
                 return found[0]
-            raise InvalidParams(f"unknown resource template: {format_name(uri)}")
+            raise _refuse_unknown(server, call, "resource template", "resources", uri)
         case _:
             raise InvalidParams("'ref' must be a ref/prompt with a name or a ref/resource with a uri")
+
+
+def _refuse_unknown(server: Server, call: Call, noun: str, kind: str, key: Any) -> InvalidParams:
+    """Return the error for a part that is not served: why another server's is not, if it lists that."""
+    withheld = server.find_withheld(call.session, kind, key)
+    return InvalidParams(f"unknown {noun}: {format_name(key)}" if withheld is None else withheld.error.text)
 
 
 def _read_argument(argument: Any) -> tuple[str, str]:

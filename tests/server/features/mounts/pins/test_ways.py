@@ -105,6 +105,13 @@ def test_prompts_templates_and_views_are_held_alike(changed: Changed) -> None:
         }
         with pytest.raises(Refusal, match=HELD):
             client.request("prompts/get", {"name": "far__greet"})
+        for reference in (
+            {"type": "ref/prompt", "name": "far__greet"},
+            {"type": "ref/resource", "uri": "far://item/{id}"},
+        ):
+            with pytest.raises(Refusal, match=HELD):
+                argument = {"name": "who", "value": "a"}
+                client.request("completion/complete", {"ref": reference, "argument": argument})
         templates = {each["uriTemplate"] for each in client.request("resources/templates/list")["resourceTemplates"]}
         assert "far://steady/{id}" in templates and not templates & {"far://item/{id}", "new://{id}"}
         for uri in ("far://item/7", "new://7", "ui://far/view"):
