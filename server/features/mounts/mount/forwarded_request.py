@@ -13,7 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from toolgate.server.features.mounts.upstream.errors import MountError, UpstreamFault, UpstreamRefusal
-from toolgate.server.features.mounts.upstream.peer import Flight, MountNotice, Question
+from toolgate.server.features.mounts.upstream.peer import PROGRESS, Flight, MountNotice, Question
 from toolgate.server.features.mounts.upstream.session import ForwardedParams, UpstreamSession
 from toolgate.tools.api.context.context import Context
 
@@ -81,6 +81,21 @@ async def recall(context: Context, key: str) -> Any:
 def name_question(number: int) -> str:
     """Return the name under which a client is asked what a server with sessions asks: that has none for it."""
     return f"mounted-question-{number}"
+
+
+async def pass_on(notice: MountNotice, context: Context) -> None:
+    """Tell a client of progress, or a line of the mounted server's log."""
+    params = notice.params
+    if notice.method == PROGRESS:
+        progress, total, message = params.get("progress"), params.get("total"), params.get("message")
+        if isinstance(progress, (int, float)):
+            known = total if isinstance(total, (int, float)) else None
+            with contextlib.suppress(OverflowError, ValueError):  # a number that is none
+                await context.progress(progress, known, message if isinstance(message, str) else None)
+        return
+    with contextlib.suppress(ValueError):  # a level that is none
+        logger = params.get("logger")
+        await context.log(str(params.get("level")), params.get("data"), logger if isinstance(logger, str) else None)
 
 
 async def start_request(session: UpstreamSession, sent: ForwardedParams, context: Context) -> ForwardedRequest:

@@ -5,7 +5,6 @@ by the end of its request, and calls again: until then the request is parked. A 
 own request in the same way, and is asked again with the answers.
 """
 
-import contextlib
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any, TypeVar
@@ -24,6 +23,7 @@ from toolgate.server.features.mounts.mount.forwarded_request import (
     ForwardedRequest,
     Result,
     name_question,
+    pass_on,
     recall,
     start_request,
     start_task,
@@ -41,7 +41,7 @@ from toolgate.server.features.mounts.upstream.errors import (
     UpstreamRefusal,
     UpstreamRefusedError,
 )
-from toolgate.server.features.mounts.upstream.peer import PROGRESS, MountNotice, Question
+from toolgate.server.features.mounts.upstream.peer import MountNotice, Question
 from toolgate.server.features.mounts.upstream.session import ForwardedParams, UpstreamSession
 from toolgate.server.protocol.errors import RpcError
 from toolgate.server.protocol.request_meta import SERVER
@@ -290,7 +290,7 @@ async def _follow(request: ForwardedRequest, context: Context, timer: DeadlineTi
             await _have_answered(request, request.question, context)
         event = await timer.limit(request.flight.events.get())
         while isinstance(event, MountNotice):
-            await _pass_on(event, context)
+            await pass_on(event, context)
             event = await timer.limit(request.flight.events.get())
         if isinstance(event, UpstreamFault) and request.has_begun:
             raise _create_interruption(event.create_error())
@@ -321,20 +321,6 @@ async def _have_answered(request: ForwardedRequest, question: Question, context:
         await peer.answer(question, answers[key])
     except MountError as error:
         raise _create_interruption(error) from None
-
-
-async def _pass_on(notice: MountNotice, context: Context) -> None:
-    params = notice.params
-    if notice.method == PROGRESS:
-        progress, total, message = params.get("progress"), params.get("total"), params.get("message")
-        if isinstance(progress, (int, float)):
-            known = total if isinstance(total, (int, float)) else None
-            with contextlib.suppress(OverflowError, ValueError):  # a number that is none
-                await context.progress(progress, known, message if isinstance(message, str) else None)
-        return
-    with contextlib.suppress(ValueError):  # a level that is none
-        logger = params.get("logger")
-        await context.log(str(params.get("level")), params.get("data"), logger if isinstance(logger, str) else None)
 
 
 def _create_doubt(error: MountError) -> MountError:

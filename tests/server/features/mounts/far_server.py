@@ -235,6 +235,9 @@ class FarServer:
                 return self._ask("ask", params, emit, is_modern) if "ask" in arguments else _text("it took a second")
             case "ask" | "sample" | "roots" as name:
                 said = self._ask(name, params, emit, is_modern)
+                for step in (1, 2) if "steps" in arguments else ():
+                    progress = {"progressToken": token, "progress": step}
+                    emit({"jsonrpc": "2.0", "method": "notifications/progress", "params": progress})
                 return {} if "empty" in arguments else said
             case "touch":
                 for uri, tell in self.subscribed.items():

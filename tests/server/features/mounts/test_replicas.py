@@ -24,15 +24,21 @@ def replicas(tmp_path_factory: pytest.TempPathFactory, postgres: Postgres) -> It
         yield servers
 
 
-def ask(replicas: Replicas, place: int, method: str, **params: Any) -> Any:
-    """Return the result of one request at one of the servers."""
+def ask_for_all(replicas: Replicas, place: int, method: str, meta: dict[str, Any], **params: Any) -> list[Any]:
+    """Return what comes of one request at one of the servers; the answer is the last."""
     headers = {"mcp_protocol_version": STATELESS, "mcp_method": method}
     if "name" in params:
         headers["mcp_name"] = params["name"]
-    sent = request(method, {**params, "_meta": {**ENVELOPE, **ASKED}})
+    sent = request(method, {**params, "_meta": {**ENVELOPE, **ASKED, **meta}})
     response, raw, said = replicas.sites[place].ask("POST", "/mcp", sent, **headers)
     assert response.status == 200, (raw, replicas.log())
-    return (said or json.loads(raw.decode().rpartition("data: ")[2]))["result"]
+    lines = raw.decode().splitlines()
+    return [said] if said else [json.loads(line[6:]) for line in lines if line.startswith("data: {")]
+
+
+def ask(replicas: Replicas, place: int, method: str, **params: Any) -> Any:
+    """Return the result of one request at one of the servers."""
+    return ask_for_all(replicas, place, method, {}, **params)[-1]["result"]
 
 
 def names(replicas: Replicas, place: int) -> set[str]:
@@ -62,6 +68,16 @@ def test_the_answer_to_a_parked_call_may_come_to_another_server(replicas: Replic
     assert int(text(call(replicas, 0, "far__count"))) == int(count) + 1  # the call was made once
     again = call(replicas, 1, **respond(asked))
     assert again["isError"], "it is used up"
+
+
+def test_progress_of_a_parked_call_comes_by_way_of_the_other_server(replicas: Replicas) -> None:
+    wanted, again = {"progressToken": "first"}, {"progressToken": "second"}
+    params = {"name": "far__ask", "arguments": {"steps": 1}}
+    asked = ask_for_all(replicas, 0, "tools/call", wanted, **params)[-1]["result"]
+    *told, answer = ask_for_all(replicas, 1, "tools/call", again, **params, **respond(asked))
+    assert json.loads(text(answer["result"])) == ANSWERS["elicitation/create"], replicas.log()
+    notices = [notice["params"] for notice in told if "message" not in notice["params"]]  # those have signs of life
+    assert notices == [{**again, "progress": step} for step in (1, 2)]
 
 
 def test_a_parked_call_of_a_server_that_ended_is_an_error_and_never_a_new_call(replicas: Replicas) -> None:
