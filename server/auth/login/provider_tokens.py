@@ -18,12 +18,14 @@ class ProviderTokens(msgspec.Struct, frozen=True):
 
 
 class ClientRegistration(msgspec.Struct, frozen=True):
-    """What this server is at an identity provider. `methods`: how a client may show its secret there."""
+    """What this server is at an identity provider. `methods`: how a client may show its secret there.
+    `revocation_endpoint`: "" for a provider without one (RFC 7009)."""
 
     token_endpoint: str
     id: str
     secret: str
     methods: Sequence[str]
+    revocation_endpoint: str = ""
 
 
 class TokenKeeper(Protocol):

@@ -136,7 +136,9 @@ class OpenIdProvider:
         """Return what this server is at the provider. Raises SignInError."""
         metadata = await self._discover()
         endpoint = _endpoint(metadata, "token_endpoint", self.title)
-        return ClientRegistration(endpoint, self._client, self._secret, _list_methods(metadata))
+        return ClientRegistration(
+            endpoint, self._client, self._secret, _list_methods(metadata), _find_revocation(metadata)
+        )
 
     async def verify_id_token(self, token: object) -> dict[str, Any]:
         """Return the claims of an ID token for this server. Raises SignInError."""
@@ -335,6 +337,14 @@ def _endpoint(metadata: Mapping[str, Any], name: str, title: str) -> str:
         return find_endpoint(metadata, name)
     except DocumentError:
         raise SignInError(f"{title} can't be used: its metadata has no usable {name}") from None
+
+
+def _find_revocation(metadata: Mapping[str, Any]) -> str:
+    """Return where the provider takes tokens back, or "": nothing else depends on it."""
+    try:
+        return find_endpoint(metadata, "revocation_endpoint")
+    except DocumentError:
+        return ""
 
 
 def _read_tokens(tokens: Mapping[str, Any], expires_at: Any) -> ProviderTokens:

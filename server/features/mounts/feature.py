@@ -231,8 +231,7 @@ class MountsFeature:
 
         if self._identities is None:
             service = self._open_sign_ins(host)
-            service.keeps_identities = True
-            self._identities = Identities(service.store)
+            service.identities = self._identities = Identities(service.store)
         return self._identities
 
     def _note_sign_in(self, host: AppHost, principal: str, mount: str, is_over: bool) -> None:

@@ -87,6 +87,15 @@ def remove_connections(connection: "tables.Connection", principal: str, mount: s
     return list(connection.execute(mine.returning(*table.c)))
 
 
+def remove_identities(connection: "tables.Connection", most: int) -> list[Any]:
+    """Remove some of what identity providers have given, and return the rows."""
+    table = tables.mount_connection
+    some = tables.select(table.c.principal).where(table.c.mount == IDENTITY).order_by(table.c.principal).limit(most)
+    chosen = list(connection.execute(some).scalars())
+    removed = table.delete().where(table.c.mount == IDENTITY, table.c.principal.in_(chosen))
+    return list(connection.execute(removed.returning(*table.c)))
+
+
 def add_departure(connection: "tables.Connection", now: float, most: int, **row: Any) -> None:
     """Add a departure, and remove those that are over and a person's oldest."""
     table = tables.mount_departure

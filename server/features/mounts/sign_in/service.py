@@ -3,8 +3,9 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
+from typing import Protocol
 from urllib.parse import quote
 
 from msgspec.structs import replace
@@ -21,7 +22,7 @@ from toolgate.server.features.mounts.sign_in.arrivals import ConnectionArrivals
 from toolgate.server.features.mounts.sign_in.elicitation import SignInElicitation
 from toolgate.server.features.mounts.sign_in.flow import MountSignIn
 from toolgate.server.features.mounts.sign_in.rows import IDENTITY
-from toolgate.server.features.mounts.sign_in.store import ConnectionStore, MountConnection, SignInFault
+from toolgate.server.features.mounts.sign_in.store import ConnectionStore, MountConnection, SignedIn, SignInFault
 from toolgate.server.features.mounts.sign_in.tokens import MountTokens
 from toolgate.server.state.store import StateError
 
@@ -29,6 +30,23 @@ REVOKE_WITHIN = 10.0  # seconds
 ORPHANS_EVERY = 15.0  # seconds
 
 log = logging.getLogger("toolgate.mounts")
+
+
+class IdentityKeeper(Protocol):
+    """Keeps what identity providers give people with their sign-in here."""
+
+    @property
+    def may_keep(self) -> bool:
+        """Whether there may be something of a person."""
+        ...
+
+    async def remove_unwanted(self) -> Sequence[MountConnection]:
+        """Remove some of what no mount asks for, and return it. Raises StateError."""
+        ...
+
+    async def revoke(self, held: MountConnection) -> bool:
+        """Have the provider revoke what is kept no more. Return whether nothing of it can be used."""
+        ...
 
 
 class SignInService:
@@ -42,12 +60,14 @@ class SignInService:
         name: str,
         on_change: Callable[[str, str, bool], None],
         find_label: Callable[[str], Awaitable[str]],
+        orphans_every: float = ORPHANS_EVERY,
     ) -> None:
         self.store = store
+        self._orphans_every = orphans_every
         self._on_change = on_change
         self._find_label = find_label
         self.public_url = ""  # of the pages, once they are served
-        self.keeps_identities = False  # of people, as their identity provider knows them
+        self.identities: IdentityKeeper | None = None  # once people sign in here with an identity provider
         self._secrets = secrets
         self._name = name
         self._tokens: dict[str, MountTokens] = {}  # by mount
@@ -99,22 +119,23 @@ class SignInService:
             return False
         removed = await self.store.remove(principal, mount)
         for held in removed:
-            if held.mount == IDENTITY:  # it ends with the account here, and the person's sessions there go on
-                continue
-            self.note_change(principal, held.mount, is_over=True)
-            task = asyncio.get_running_loop().create_task(self._revoke(held))
-            self._revoking.add(task)
-            task.add_done_callback(self._revoking.discard)
+            if held.mount != IDENTITY:
+                self.note_change(principal, held.mount, is_over=True)
+            self._revoke_soon(held)
         return bool(removed)
 
     async def end_orphans(self) -> None:
-        """End what people have whose accounts were removed, again and again."""
+        """End what people have whose accounts were removed, and what no mount asks for, again and again. Where there
+        can be nothing, the state is not read."""
         while True:
-            if self._configs or self.keeps_identities:
+            identities = self.identities
+            if self._configs or (identities is not None and identities.may_keep):
                 with contextlib.suppress(StateError):  # the next look finds them
                     for principal in await self.store.list_orphans():
                         await self.disconnect(principal)
-            await asyncio.sleep(ORPHANS_EVERY)
+                    while identities is not None and (removed := await identities.remove_unwanted()):
+                        await asyncio.wait([self._revoke_soon(held) for held in removed])
+            await asyncio.sleep(self._orphans_every)
 
     def note_change(self, principal: str, mount: str, *, is_over: bool = False) -> None:
         """A person has connected a mount, or ended that (`is_over`): nothing in memory counts."""
@@ -133,21 +154,34 @@ class SignInService:
         if self._revoking:
             await asyncio.wait(self._revoking, timeout=REVOKE_WITHIN)
 
+    def _revoke_soon(self, held: MountConnection) -> "asyncio.Task[None]":
+        task = asyncio.get_running_loop().create_task(self._revoke(held))
+        self._revoking.add(task)
+        task.add_done_callback(self._revoking.discard)
+        return task
+
     async def _revoke(self, held: MountConnection) -> None:
         if held.signed_in is None:
             return
-        config = self._configs.get(held.mount)
-        asked = held.signed_in
         try:
-            if config is not None and config.client_secret:
-                secret = await self._find_client_secret(config)
-                asked = replace(asked, client=replace(asked.client, secret=secret))
             async with asyncio.timeout(REVOKE_WITHIN):
-                is_revoked = await requests.revoke(OAuthRequests(asked.resource), asked)
+                is_revoked = await self._send_revocation(held, held.signed_in)
         except (TimeoutError, SignInFault):
             is_revoked = False
-        if not is_revoked:
+        if not is_revoked and held.mount == IDENTITY:
+            log.info("the identity provider took no revocation of what it gave a person who is gone, or no mount needs")
+        elif not is_revoked:
             log.info("mount %s: the far server took no revocation of a connection that was ended", held.mount)
+
+    async def _send_revocation(self, held: MountConnection, asked: SignedIn) -> bool:
+        """Return whether the tokens are revoked. Raises SignInFault."""
+        if held.mount == IDENTITY:
+            return self.identities is not None and await self.identities.revoke(held)
+        config = self._configs.get(held.mount)
+        if config is not None and config.client_secret:
+            secret = await self._find_client_secret(config)
+            asked = replace(asked, client=replace(asked.client, secret=secret))
+        return await requests.revoke(OAuthRequests(asked.resource), asked)
 
     def _find_link(self, mount: str) -> str:
         return f"{self.public_url}/mounts/connect?name={quote(mount)}" if self.public_url else ""

@@ -195,6 +195,12 @@ class ConnectionStore:
 
         return [self._open(row) for row in await self._write(remove)]
 
+    async def remove_identities(self, most: int) -> Sequence[MountConnection]:
+        """Remove some of what identity providers have given, and return it."""
+        if self._store.is_empty():
+            return []
+        return [self._open(row) for row in await self._write(partial(rows.remove_identities, most=most))]
+
     async def list_orphans(self) -> Sequence[str]:
         """Return the people whose accounts are removed, and whose connections are not yet."""
         if self._store.is_empty():

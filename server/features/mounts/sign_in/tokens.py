@@ -32,6 +32,7 @@ UNKNOWN = "what became of its last refresh is not known"
 
 
 Refresh = Callable[[SignedIn, str], Awaitable[tuple[SignedIn, float | None]]]  # and in how many seconds it is due again
+Revoke = Callable[[SignedIn], Awaitable[bool]]  # whether the server has
 
 
 class KeptToken(msgspec.Struct, frozen=True):
@@ -43,7 +44,7 @@ class KeptToken(msgspec.Struct, frozen=True):
 
 class MountTokens:
     """The tokens of all people at one mount. `find_link()` returns where a person connects; `refresh(signed_in,
-    principal)` has new tokens sent."""
+    principal)` has new tokens sent, and `revoke(signed_in)` has them revoked."""
 
     def __init__(
         self,
@@ -53,8 +54,10 @@ class MountTokens:
         find_link: Callable[[], str],
         find_secret: FindSecret,
         refresh: Refresh | None = None,
+        revoke: Revoke | None = None,
     ) -> None:
         self._config = config
+        self._send_revocation = revoke or (lambda signed_in: requests.revoke(self._requests, signed_in))
         self._send_refresh = refresh or (lambda signed_in, _: requests.refresh(self._requests, signed_in))
         self._find_secret = find_secret
         self._server = server
@@ -196,7 +199,7 @@ class MountTokens:
         kept = replace(signed_in, client=held.signed_in.client)
         token, expires_at = signed_in.access_token, None if lasts is None else self._store.now() + lasts
         if not await self._store.keep_refreshed(held, kept, expires_at):
-            await requests.revoke(self._requests, signed_in)  # the person has ended it
+            await self._send_revocation(signed_in)  # the person has ended it
             raise self.create_refusal()
         if token == rejected:
             raise await self.note_rejected(held.principal, token)

@@ -19,6 +19,7 @@ class EnterpriseProvider(Provider):
 
     subject: who signs in next; lifetime: of an ID token, in seconds
     refresh: usable refresh token → subject; used: those that were used
+    revoked: tokens that it was to revoke; revokes: whether it has an endpoint for that
     exchanged: the forms of exchanges; answers: in place of the next answers to them
     """
 
@@ -31,6 +32,8 @@ class EnterpriseProvider(Provider):
     answers: list[Any] = field(default_factory=list)
     id_tokens: list[str] = field(default_factory=list)
     grants: list[str] = field(default_factory=list)
+    revokes: bool = True
+    revoked: list[str] = field(default_factory=list)
 
     def issue_id_token(self, **more: Any) -> str:
         token = super().issue_id_token(**{"sub": self.subject, "exp": int(time.time() + self.lifetime), **more})
@@ -43,7 +46,15 @@ class EnterpriseProvider(Provider):
         return {"refresh_token": again}
 
     def _own(self) -> dict[str, Any]:
-        return {**super()._own(), "scopes_supported": ["openid", "email", "profile", "offline_access"]}
+        more = {"revocation_endpoint": f"{self.url}/revoke"} if self.revokes else {}
+        return {**super()._own(), **more, "scopes_supported": ["openid", "email", "profile", "offline_access"]}
+
+    def answer(self, path: str, form: dict[str, str], authorization: str) -> tuple[int, Any]:
+        if path != "/revoke":
+            return super().answer(path, form, authorization)
+        assert self.revokes and read_credentials(form, authorization) == (CLIENT, SECRET)
+        self.revoked.append(form["token"])
+        return 200, {}
 
     def _redeemed(self, form: dict[str, str], authorization: str) -> tuple[int, Any]:
         if form["grant_type"] == "authorization_code":

@@ -267,6 +267,7 @@ def test_it_is_no_connection_of_the_first_page_and_goes_with_the_person(scene: S
     with contextlib.closing(sqlite3.connect(scene.state / "state.db")) as database, database:
         database.execute("UPDATE mount_connection SET ended = 'the account was removed'")
     assert eventually(lambda: scene.list_identities() == [])
+    assert eventually(lambda: scene.idp.revoked == list(scene.idp.refresh)), scene.site.log()
 
 
 def test_without_a_provider_a_call_and_doctor_say_so(start: Start, tmp_path: Path, far: FarGrants) -> None:
