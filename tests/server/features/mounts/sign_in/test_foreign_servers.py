@@ -1,9 +1,9 @@
 """People sign in at mounted servers and authorization servers of others, by real clients: those that open links, and
 those that get the link as text."""
 
-from collections.abc import Iterator
+import contextlib
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -53,13 +53,26 @@ CLIENTS = {
 
 
 @pytest.fixture(scope="module")
-def scene(request: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForeignScene]:
-    with scene_with(request.param, tmp_path_factory.mktemp("foreign")) as opened:
-        yield opened
+def open_scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], ForeignScene]]:
+    """Return what opens a server of a kind, and keeps it until another is opened."""
+    opened: dict[str, ForeignScene] = {}
+    with contextlib.ExitStack() as stack:
+
+        def find(kind: str) -> ForeignScene:
+            if kind not in opened:
+                stack.close()
+                opened.clear()
+                opened[kind] = stack.enter_context(scene_with(kind, tmp_path_factory.mktemp("foreign")))
+            return opened[kind]
+
+        yield find
 
 
-@pytest.mark.parametrize(("scene", "client"), crossed([*KINDS], [*CLIENTS], SOAKED), indirect=["scene"])
-def test_a_call_has_its_person_sign_in_at_a_server_of_others(scene: ForeignScene, client: str) -> None:
+@pytest.mark.parametrize(("kind", "client"), crossed([*KINDS], [*CLIENTS], SOAKED))
+def test_a_call_has_its_person_sign_in_at_a_server_of_others(
+    open_scene: Callable[[str], ForeignScene], kind: str, client: str
+) -> None:
+    scene = open_scene(kind)
     call, mode = CLIENTS[client]
     call(scene, mode)
     disconnect(scene.ada)
