@@ -26,6 +26,7 @@ from tests.bench.growth.rows import ROWS
 from tests.bench.http import cases
 from tests.bench.http.measure import WebEffort
 from tests.bench.measure import Effort, Figures, measure
+from tests.bench.mounts import connected
 from tests.bench.mounts.measure import MountEffort
 from tests.bench.report import TARGETS, report
 from tests.bench.session import measure as session_measure
@@ -140,6 +141,11 @@ def _mounts(folder: Path, cores: Cores, rounds: int, quick: bool) -> str:
     return mounts_report.report(mounts_measure.measure(folder, cores, effort, _tell))
 
 
+def _connected(folder: Path, cores: Cores, rounds: int, quick: bool) -> str:
+    effort = QUICK_MOUNTS if quick else MountEffort(rounds=rounds)
+    return connected.report(connected.measure(folder, cores, effort, _tell))
+
+
 def _session(folder: Path, cores: Cores, rounds: int, quick: bool) -> str:
     cores.free()
     return session_report.report(session_measure.measure(folder, _tell))
@@ -168,6 +174,7 @@ PARTS: dict[str, Measure] = {
     "neighbours": _neighbours,
     "node": _node,
     "mounts": _mounts,
+    "connected": _connected,
     "session": _session,
     "gold": partial(_gold, GoldFolders()),
     "growth": _growth,

@@ -6,6 +6,7 @@ import pytest
 
 from tests.bench.driver import Cores
 from tests.bench.measure import Figures
+from tests.bench.mounts import connected
 from tests.bench.mounts.measure import ADDED, BARE, CALLS, CPU, P50, MountEffort, measure, name_row
 from tests.bench.mounts.report import TARGETS, report
 from tests.bench.mounts.sides import ROUTES
@@ -27,6 +28,14 @@ def test_the_report_has_a_table_for_each_route_and_a_line_for_each_target() -> N
     assert len(met) == len(TARGETS)
     assert met["a command, over HTTP: at most 500 µs added"].endswith(" met")
     assert met["a URL, over HTTP: at least 10 × the calls of ContextForge"].endswith("NOT MET")
+
+
+@pytest.mark.soak  # it starts an authorization server, too
+def test_a_connected_mount_is_measured_beside_an_open_one(tmp_path: Path) -> None:
+    effort = MountEffort(rounds=1, slices=1, calls=2, warm=0.01, burst=0.01)
+    printed = connected.report(connected.measure(tmp_path, Cores(), effort, lambda _: None))
+    rows = [line.split("  ")[0] for line in printed.splitlines()]
+    assert {connected.OPEN, connected.CONNECTED, *(target.says for target in connected.TARGETS)} <= {*rows}
 
 
 @pytest.mark.soak  # it starts each gateway on each route

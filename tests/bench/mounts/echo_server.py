@@ -1,7 +1,8 @@
-"""The server that is mounted: it has echo(text), and no part of it is slow. `python echo_server.py [http]`.
+"""The server that is mounted: it has echo(text), and no part of it is slow. `python echo_server.py [http [ISSUER]]`.
 
 Over stdio it is a loop of blocking read, decode, encode and write; over HTTP an ASGI application under uvicorn, uvloop
-and httptools, which prints its address on standard error.
+and httptools, which prints its address on standard error. With ISSUER it says where
+people sign in, and looks at no token.
 """
 
 import os
@@ -23,6 +24,7 @@ TOOL = {
 }
 INFO = {"capabilities": {"tools": {}}, "serverInfo": {"name": "echo", "version": "1"}}
 Message = dict[str, Any]
+Send = Callable[[Any], Awaitable[None]]
 
 
 def answer(asked: Message) -> Message:
@@ -53,10 +55,12 @@ def serve_pipes() -> None:
             os.write(1, b"".join(encode(answer(asked)) + b"\n" for asked in requests))
 
 
-async def serve_request(
-    scope: Any, receive: Callable[[], Awaitable[Any]], send: Callable[[Any], Awaitable[None]]
-) -> None:
+async def serve_request(scope: Any, receive: Callable[[], Awaitable[Any]], send: Send) -> None:
     """Answer a request over HTTP, as an ASGI application."""
+    if scope["method"] == "GET" and sys.argv[2:] and scope["path"].startswith("/.well-known/oauth-protected-resource"):
+        host = dict(scope["headers"])[b"host"].decode()
+        await _send(send, 200, encode({"resource": f"http://{host}", "authorization_servers": sys.argv[2:]}))
+        return
     body = b""
     while (event := await receive()).get("more_body"):
         body += event["body"]
@@ -64,9 +68,12 @@ async def serve_request(
     asked = decode(body) if scope["method"] == "POST" else {}
     status = 405 if scope["method"] == "GET" else 200 if "id" in asked else 202
     content = encode(answer(asked)) if status == 200 and asked else b""
-    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(content))]
-    if asked.get("method") == "initialize":
-        headers.append((b"mcp-session-id", secrets.token_hex(16).encode()))
+    session = [(b"mcp-session-id", secrets.token_hex(16).encode())] if asked.get("method") == "initialize" else []
+    await _send(send, status, content, *session)
+
+
+async def _send(send: Send, status: int, content: bytes, *more: tuple[bytes, bytes]) -> None:
+    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(content)), *more]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": content})
 
@@ -83,4 +90,4 @@ def serve_http() -> None:
 
 
 if __name__ == "__main__":
-    serve_http() if sys.argv[1:] == ["http"] else serve_pipes()
+    serve_http() if sys.argv[1:2] == ["http"] else serve_pipes()
