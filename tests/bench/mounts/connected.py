@@ -90,7 +90,7 @@ def _lines(folder: Path, cores: Cores) -> Generator[dict[str, HttpLine], None, N
         stack.callback(far.close)
         stack.callback(far.end)
         url, log = f"http://127.0.0.1:{far.port}/mcp", folder / "provider.log"
-        words = [sys.executable, str(AUTHLIB), str(issuer), url, "none", "--lifetime", LIFETIME]
+        words = [sys.executable, *AUTHLIB, str(issuer), url, "none", "--lifetime", LIFETIME]
         stack.enter_context(running(log, words))
         assert eventually(lambda: "running on" in log.read_text()), log.read_text()
         scope = 'scope = "tools:shell"'

@@ -1,30 +1,19 @@
-"""Authlib's authorization server for a mounted server: `authlib_provider.py PORT RESOURCE METHOD… [OPTION…]`.
+"""Authlib's authorization server for a mounted server: `python -m …authlib_provider PORT RESOURCE METHOD… [OPTION…]`.
 
 METHOD is how clients show who they are at its token endpoint, such as `none`. Its issuer has a path. It rotates refresh
 tokens, and revokes all tokens of a sign-in when one is used twice. It writes each event that a test reads as a line.
-Authlib leaves the pages, HTTP and the store to its user: they are here, on Starlette and in memory.
+What it has issued is in memory.
 """
 
 import argparse
 import html
 import os
 import secrets
-from dataclasses import dataclass
 from typing import Any
 
 import uvicorn
 from authlib.oauth2 import AuthorizationServer, OAuth2Error, OAuth2Request
-from authlib.oauth2.rfc6749 import (
-    AuthorizationCodeMixin,
-    ClientMixin,
-    JsonPayload,
-    JsonRequest,
-    TokenMixin,
-    grants,
-    list_to_scope,
-    scope_to_list,
-)
-from authlib.oauth2.rfc6749.requests import BasicOAuth2Payload
+from authlib.oauth2.rfc6749 import JsonRequest, grants
 from authlib.oauth2.rfc7009 import RevocationEndpoint
 from authlib.oauth2.rfc7591 import ClientRegistrationEndpoint
 from authlib.oauth2.rfc7636 import CodeChallenge
@@ -38,7 +27,17 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
-SCOPE = "notes:read"
+from tests.server.features.mounts.sign_in.authlib_parts import (
+    SCOPE,
+    Client,
+    Code,
+    LocatedResponse,
+    Person,
+    ReadJson,
+    ReadRequest,
+    Token,
+)
+
 PAGE = '<!doctype html><form method="post" action="{}"><input name="login"><button>Allow</button></form>'
 
 parser = argparse.ArgumentParser()
@@ -71,77 +70,6 @@ METADATA = AuthorizationServerMetadata(
 METADATA.validate()
 
 
-@dataclass(frozen=True)
-class Client(ClientMixin):
-    id: str
-    secret: str
-    metadata: dict[str, Any]
-
-    def get_client_id(self) -> str:
-        return self.id
-
-    def get_default_redirect_uri(self) -> None: ...
-
-    def get_allowed_scope(self, scope: str | None) -> str | None:
-        return list_to_scope([word for word in scope_to_list(scope or SCOPE) if word == SCOPE]) or None
-
-    def check_redirect_uri(self, redirect_uri: str) -> bool:
-        return redirect_uri in self.metadata["redirect_uris"]
-
-    def check_client_secret(self, client_secret: str) -> bool:
-        return client_secret == self.secret
-
-    def check_endpoint_auth_method(self, method: str, endpoint: str) -> bool:
-        return bool(method == self.metadata["token_endpoint_auth_method"])
-
-    def check_response_type(self, response_type: str) -> bool:
-        return response_type in self.metadata["response_types"]
-
-    def check_grant_type(self, grant_type: str) -> bool:
-        return grant_type in self.metadata["grant_types"]
-
-
-@dataclass(frozen=True)
-class Person:
-    name: str
-
-    def get_user_id(self) -> str:
-        return self.name
-
-
-@dataclass(frozen=True)
-class Code(AuthorizationCodeMixin):
-    client: str
-    person: Person
-    redirect_uri: str
-    scope: str
-    code_challenge: str
-    code_challenge_method: str
-
-    def get_redirect_uri(self) -> str:
-        return self.redirect_uri
-
-    def get_scope(self) -> str:
-        return self.scope
-
-
-@dataclass
-class Token(TokenMixin):
-    """`sign_in`: the code or the first token that it came from."""
-
-    client: Client
-    person: Person
-    scope: str
-    sign_in: str
-    is_used: bool = False
-
-    def check_client(self, client: Client) -> bool:
-        return self.client.id == client.id
-
-    def get_scope(self) -> str:
-        return self.scope
-
-
 clients: dict[str, Client] = {}
 codes: dict[str, Code] = {}
 refresh_tokens: dict[str, Token] = {}
@@ -151,40 +79,6 @@ def revoke_sign_in(sign_in: str) -> None:
     for value in [value for value, token in refresh_tokens.items() if token.sign_in == sign_in]:
         del refresh_tokens[value]
     print("grant.revoked", flush=True)
-
-
-class ReadRequest(OAuth2Request):
-    """A request whose body is read."""
-
-    def __init__(self, request: Request, fields: FormData) -> None:
-        super().__init__(request.method, str(request.url), headers=request.headers)
-        self._fields = {name: str(value) for name, value in fields.items()}
-        self.payload = BasicOAuth2Payload({**request.query_params, **self._fields})
-
-    @property
-    def form(self) -> dict[str, str]:
-        return self._fields
-
-
-class ReadJson(JsonPayload):
-    def __init__(self, data: Any) -> None:
-        self._data = data
-
-    @property
-    def data(self) -> Any:
-        return self._data
-
-
-class LocatedResponse(Response):
-    """An answer whose `location` Authlib's extensions read and change."""
-
-    @property
-    def location(self) -> str | None:
-        return self.headers.get("location")
-
-    @location.setter
-    def location(self, url: str) -> None:
-        self.headers["location"] = url
 
 
 class Server(AuthorizationServer):

@@ -17,7 +17,7 @@ import httpx
 
 from tests.bench.mounts.context_forge import protect, register, write_environment
 from tests.bench.mounts.sides import ECHO, START, forge
-from tests.clients.raw_client import PATIENCE, eventually
+from tests.clients.raw_client import PATIENCE, ROOT, eventually
 from tests.interop.node import FOLDER, node, package
 from tests.interop.sign_in_server import certified
 from tests.server.auth.minted_tokens import signed_site
@@ -28,7 +28,7 @@ from tests.servers.home_page_server import AppUser
 from tests.servers.reserved_port import reserved_port
 
 RESOURCE = Path(__file__).with_name("resource_server.py")
-AUTHLIB = Path(__file__).with_name("authlib_provider.py")
+AUTHLIB = ("-m", "tests.server.features.mounts.sign_in.authlib_provider")  # Python's arguments
 DEMO = "dist/esm/examples/server/simpleStreamableHttp.js"
 MAX_PAGES = 12  # between a person's leaving and their return
 
@@ -66,7 +66,9 @@ def running(log: Path, *commands: list[str], **variables: str) -> Iterator[None]
     with contextlib.ExitStack() as stack:
         output = stack.enter_context(log.open("ab"))
         for words in commands:
-            process = stack.enter_context(subprocess.Popen(words, stdout=output, stderr=output, env=variables))
+            process = stack.enter_context(
+                subprocess.Popen(words, stdout=output, stderr=output, cwd=ROOT, env=variables)
+            )
             stack.callback(process.kill)
         yield
 
@@ -89,7 +91,7 @@ def authlib(log: Path, methods: Sequence[str]) -> Iterator[ForeignServer]:
     with reserved_port() as port, reserved_port() as issuer:
         url = f"http://127.0.0.1:{port}/mcp"
         commands = (
-            [sys.executable, str(AUTHLIB), str(issuer), url, *methods],
+            [sys.executable, *AUTHLIB, str(issuer), url, *methods],
             [sys.executable, str(RESOURCE), str(port), f"http://127.0.0.1:{issuer}/notes"],
         )
         with running(log, *commands):
@@ -131,7 +133,7 @@ def context_forge(log: Path) -> Iterator[ForeignServer]:
             assert eventually(lambda: answers(f"{address}/health"), START), log.with_name("forge.log").read_text()
             register(port, {"notes": f"{echo.read_text().strip()}/mcp"})
             url = address + protect(port, f"https://localhost:{issuer}/notes")
-            words = [sys.executable, str(AUTHLIB), str(issuer), url, "none", "--tls", str(certificate)]
+            words = [sys.executable, *AUTHLIB, str(issuer), url, "none", "--tls", str(certificate)]
             with running(log, words):
                 server = ForeignServer(url, log, "notes-echo", "ada", {"text": "ada"}, authority)
                 yield server.await_start("startup complete")
