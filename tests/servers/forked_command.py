@@ -181,6 +181,12 @@ def knowing(*modules: str) -> Iterator[None]:
         _knowing.pop()
 
 
+def changed_command(code: str) -> tuple[str, str, str]:
+    """Return the words of a command that is changed in its own process: by code that runs it at its end. `start` takes
+    them."""
+    return (COMMAND, "-c", code)
+
+
 def start(words: Sequence[str], *, stdin: Any, stdout: Any, stderr: Any, cwd: Path, env: Mapping[str, str]) -> Any:
     """Start like `subprocess.Popen`. Another command, or an environment that Python itself reads at its start, gets a
     process of its own."""
@@ -364,16 +370,24 @@ def _become(streams: Sequence[int], words: list[str], cwd: str, env: dict[str, s
     os.environ.update(env)
     time.tzset()
     os.chdir(cwd)
-    sys.argv = words
-    from toolgate.server.__main__ import main
-
     try:
-        code = main()
+        code = _run_command(words)
     except SystemExit as end:
         if not isinstance(end.code, int):
             raise
         code = end.code
     _leave(code)
+
+
+def _run_command(words: list[str]) -> int:
+    if words[1:2] == ["-c"]:
+        sys.argv = words[1:2] + words[3:]
+        exec(words[2], {"__name__": "__main__"})
+        return 0
+    sys.argv = words
+    from toolgate.server.__main__ import main
+
+    return main()
 
 
 def _leave(code: int) -> None:

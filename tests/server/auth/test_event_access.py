@@ -1,6 +1,5 @@
 """Events with sign-in: scopes, and what a revocation does to an open stream."""
 
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,12 +9,13 @@ from tests.clients.raw_client import STATELESS
 from tests.server.auth.minted_tokens import ENVELOPE, Signed, challenge, request, signed_site
 from tests.server.auth.test_ownership import messages, opened
 from tests.server.auth.test_revocation_watch import OFTEN, account, granted, revoke
+from tests.servers.forked_command import changed_command
 
 
 @pytest.fixture(scope="module")
 def signed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Signed]:
     folder = tmp_path_factory.mktemp("events")
-    with signed_site(folder, workspace=False, command=(sys.executable, "-c", OFTEN)) as held:
+    with signed_site(folder, workspace=False, command=changed_command(OFTEN)) as held:
         yield held
 
 

@@ -7,7 +7,6 @@ import re
 import socket
 import sqlite3
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,6 +18,7 @@ from tests.clients.raw_client import COMMAND, PATIENCE, STATELESS, eventually, p
 from tests.clients.raw_http_client import events, site
 from tests.server.auth.minted_tokens import ENVELOPE, Signed, asked, challenge, request, session, signed_site
 from tests.server.auth.test_ownership import called, messages, opened, text
+from tests.servers.forked_command import changed_command
 from tests.servers.reserved_port import kept_port
 from toolgate.server.auth.revocation_watch import RevocationWatch
 from toolgate.server.base.principal import Principal, derive_subject
@@ -41,7 +41,7 @@ LISTEN = {"mcp_protocol_version": STATELESS, "mcp_method": "subscriptions/listen
 @pytest.fixture(scope="module")
 def signed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Signed]:
     folder = tmp_path_factory.mktemp("standing")
-    with signed_site(folder, workspace=False, command=(sys.executable, "-c", OFTEN)) as held:
+    with signed_site(folder, workspace=False, command=changed_command(OFTEN)) as held:
         yield held
 
 
@@ -171,7 +171,7 @@ def test_a_session_ends_with_any_grant_whose_tokens_used_it(signed: Signed) -> N
 
 
 def test_a_session_of_before_the_restart_ends_with_the_grant_that_opened_it(tmp_path: Path) -> None:
-    command = (sys.executable, "-c", OFTEN)
+    command = changed_command(OFTEN)
     port = f"--port={kept_port()}"
     with signed_site(tmp_path, port, command=command) as before:
         una = account(before, "una")

@@ -20,6 +20,7 @@ from tests.server.auth.minted_tokens import Signed, asked, signed_site
 from tests.server.auth.test_revocation_watch import OFTEN, WITHIN, account, granted, revoke
 from tests.server.features.events.webhook_receiver import WebhookReceiver, webhook_receiver
 from tests.server.features.events.webhooks.fake_authority import FakeAuthority
+from tests.servers.forked_command import changed_command
 from tests.servers.reserved_port import kept_port
 from toolgate.server.cli.doctor.report import run_checks
 from toolgate.server.config import load
@@ -79,7 +80,7 @@ def trusting_site(folder: Path, authority: FakeAuthority, *options: str, command
     """Run a server that trusts the authority, may reach loopback, and looks often for revocations."""
     environment = {"SSL_CERT_FILE": str(authority.write())}
     reach = ("--allow-private", "localhost", *options)
-    with signed_site(folder, *reach, env=environment, command=(sys.executable, "-c", command)) as signed:
+    with signed_site(folder, *reach, env=environment, command=changed_command(command)) as signed:
         yield signed
 
 

@@ -6,7 +6,6 @@ import os
 import secrets
 import signal
 import subprocess
-import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from tests.server.features.nodes.tls.certificates import (
     write_gateway_certificate,
     write_node_certificate,
 )
+from tests.servers import forked_command
 from tests.servers.reserved_port import kept_port
 from tests.tools.shell_commands import BOUND, Caller
 from toolgate.server.base.watch import FileChanges
@@ -63,10 +63,11 @@ class NodeProcess:
     def start(self) -> None:
         """Start the process, and wait until it listens."""
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen(
-                [*self._enter, sys.executable, "-m", "toolgate.server", "node", *self._words],
-                stderr=log,
+            self.process = forked_command.start(
+                [*self._enter, forked_command.COMMAND, "node", *self._words],
                 stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=log,
                 cwd=ROOT,
                 env=self._environment,
             )
