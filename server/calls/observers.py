@@ -22,7 +22,7 @@ ENDS = {"completed": "ok", "failed": "fault", "cancelled": "cancelled"}  # a tas
 
 UNOBSERVED = "a call could not be observed"
 
-Answer = Callable[[Call], Awaitable[dict[str, Any]]]
+CallFunction = Callable[[Call], Awaitable[dict[str, Any]]]
 
 
 class CallEnd(msgspec.Struct, frozen=True):
@@ -67,7 +67,7 @@ class Observers:
         self._ends = tuple(observer.call_ended for observer in observers)
         self._prepares = tuple(observer.prepare for observer in observers if observer.prepare is not None)
 
-    def wrap(self, answer: Answer) -> Answer:
+    def wrap(self, answer: CallFunction) -> CallFunction:
         """Return `answer` with every observer notified of each call."""
         if not self._observers:
             return answer

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from toolgate.server.base.asyncio_tasks import DeadlineTimer
 from toolgate.server.methods import lifecycle, lists, prompts, resources, skills, subscriptions, tasks, tools
 from toolgate.server.methods.scopes import ScopeRules, fixed_scopes
-from toolgate.server.methods.server import Answer, Server, with_named_part, with_prepared_views
+from toolgate.server.methods.server import MethodFunction, Server, with_named_part, with_prepared_views
 from toolgate.server.protocol import serialization
 from toolgate.server.protocol.dispatcher import Dispatcher, Method, ScopesOf
 from toolgate.server.protocol.revisions import Revision
@@ -42,7 +42,7 @@ def build_dispatcher(server: Server, added: Sequence[Mapping[str, Method]] = ())
     def list_parts(field: str, parts: lists.Parts, format_part: lists.Formatter) -> Method:
         return Method(with_prepared_views(server, partial(lists.list_parts, server, field, parts, format_part)), read)
 
-    def describe_skills(answer: Answer, needed: ScopesOf) -> Method:
+    def describe_skills(answer: MethodFunction, needed: ScopesOf) -> Method:
         return Method(with_prepared_views(server, answer), needed, with_session=False)
 
     def visible_tools(registry: Registry) -> Mapping[str, Tool]:

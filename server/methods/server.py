@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from toolgate.server.policy.rules import Rule
     from toolgate.server.protocol.dispatcher import Method
 
-Answer = Callable[[Call], Any]
+MethodFunction = Callable[[Call], Any]
 ListMethods = Callable[["Server"], "Mapping[str, Method]"]  # the methods that a feature adds, by their names
 
 MAX_PRINCIPALS = 1_000  # whose services are held without a call: a server meets any number of people
@@ -240,7 +240,7 @@ class Server(msgspec.Struct, eq=False, dict=True):
     streaming: bool = True  # whether progress is sent
     full_structure: bool = False  # structured content also for lean tools
     now: Callable[[], float] = time.time  # the clock by which tokens end, in seconds since the epoch
-    trace: Callable[[Answer], Answer] | None = None  # wraps each method, if calls are traced
+    trace: Callable[[MethodFunction], MethodFunction] | None = None  # wraps each method, if calls are traced
     note_use: Callable[[str], None] | None = None  # called with the principal at each call
     prepare: Callable[[str], Awaitable[None]] | None = None  # the same, where workspaces are elsewhere
     security_schemes: Callable[[str], list[dict[str, Any]]] | None = None  # scope → securitySchemes, with sign-in
@@ -342,7 +342,7 @@ class Server(msgspec.Struct, eq=False, dict=True):
         return resource.watch(variables, context)
 
 
-def with_prepared_views(server: Server, answer: Answer) -> Answer:
+def with_prepared_views(server: Server, answer: MethodFunction) -> MethodFunction:
     """Return `answer` for what depends on the parts of other servers."""
 
     async def prepare_and_answer(views: RegistryViews, call: Call) -> Any:
@@ -353,7 +353,9 @@ def with_prepared_views(server: Server, answer: Answer) -> Answer:
     return lambda call: answer(call) if server.views is None else prepare_and_answer(server.views, call)
 
 
-def with_named_part(server: Server, parameter: str, find: Callable[[Registry, str], object], answer: Answer) -> Answer:
+def with_named_part(
+    server: Server, parameter: str, find: Callable[[Registry, str], object], answer: MethodFunction
+) -> MethodFunction:
     """Return `answer` for requests that name a part. One that this client is not shown may be another server's, of
     which nothing is known yet for a client that can do what this one can."""
     prepared = with_prepared_views(server, answer)

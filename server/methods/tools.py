@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -11,7 +11,7 @@ from toolgate.server.base.text import escape_unprintable
 from toolgate.server.calls.client import InputRequired
 from toolgate.server.calls.tasks import LONGEST, CallTask
 from toolgate.server.methods import approval, execution
-from toolgate.server.methods.server import Server, WithheldPart
+from toolgate.server.methods.server import MethodFunction, Server, WithheldPart
 from toolgate.server.protocol import serialization
 from toolgate.server.protocol.errors import InvalidParams, format_name
 from toolgate.server.protocol.request_meta import client_name
@@ -30,8 +30,6 @@ MAX_NAME = 100  # characters of each in the log
 MARGIN = 60.0  # seconds before a task's end: then what it followed is said to go on
 
 log = logging.getLogger("toolgate.calls")
-
-Answer = Callable[[Call], Any]
 
 
 async def call_tool(server: Server, call: Call) -> dict[str, Any]:
@@ -60,7 +58,7 @@ async def call_tool(server: Server, call: Call) -> dict[str, Any]:
     return await _finish(server, call, tool, output)
 
 
-def with_prepared_arguments(server: Server, answer: Answer) -> Answer:
+def with_prepared_arguments(server: Server, answer: MethodFunction) -> MethodFunction:
     """Return `answer` for calls whose arguments are prepared first."""
     logged: set[tuple[str, str]] = set()
 

@@ -44,7 +44,7 @@ MAX_IN_FLIGHT = 4_096  # of one session; a client with more unanswered requests 
 TOO_LARGE_BATCH = "the answers of this batch are too large together: ask for fewer at once"
 NO_SCOPES: frozenset[str] = frozenset()
 
-Answer = Any  # what a method returns: an object, or one already encoded
+MethodAnswer = Any  # what a method returns: an object, or one already encoded
 ScopesOf = Callable[[Mapping[str, Any]], frozenset[str]]  # parameters of a request → the scopes it needs
 
 
@@ -56,7 +56,7 @@ class Method(msgspec.Struct, frozen=True):
     reader leaves. The two eras have different methods.
     """
 
-    function: Callable[[Call], Answer | Awaitable[Answer]]
+    function: Callable[[Call], MethodAnswer | Awaitable[MethodAnswer]]
     scopes: ScopesOf
     name_parameter: str | None = None
     is_stream: bool = False

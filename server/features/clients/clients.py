@@ -8,7 +8,7 @@ import msgspec
 
 NAME = "toolgate"  # of the server in a client's configuration
 
-Entry = dict[str, Any]
+ClientEntry = dict[str, Any]
 TOML_COMMENTS = {
     "required": "# Without it Codex silently leaves out a server that takes over a second to start.\n"
 }  # key → lines before it
@@ -24,34 +24,34 @@ class ClientSpec(msgspec.Struct, frozen=True):
     title: str
     where: str = ""
     container: str = "mcpServers"
-    from_command: Callable[[Sequence[str]], Entry] | None = None
-    from_url: Callable[[str], Entry] | None = None
+    from_command: Callable[[Sequence[str]], ClientEntry] | None = None
+    from_url: Callable[[str], ClientEntry] | None = None
     sign_in: str = ""
     notation: str = "json"
     paste_where: str = ""
 
 
-def _start(words: Sequence[str], more: Mapping[str, Any] | None = None) -> Entry:
+def _start(words: Sequence[str], more: Mapping[str, Any] | None = None) -> ClientEntry:
     return {**(more or {}), "command": words[0], "args": list(words[1:])}
 
 
-def _reach(url: str, key: str = "url", more: Mapping[str, Any] | None = None) -> Entry:
+def _reach(url: str, key: str = "url", more: Mapping[str, Any] | None = None) -> ClientEntry:
     return {**(more or {}), key: url}
 
 
-def _start_with(**more: Any) -> Callable[[Sequence[str]], Entry]:
+def _start_with(**more: Any) -> Callable[[Sequence[str]], ClientEntry]:
     return partial(_start, more=more)
 
 
-def _reach_with(key: str = "url", **more: Any) -> Callable[[str], Entry]:
+def _reach_with(key: str = "url", **more: Any) -> Callable[[str], ClientEntry]:
     return partial(_reach, key=key, more=more)
 
 
-def _start_codex(words: Sequence[str]) -> Entry:
+def _start_codex(words: Sequence[str]) -> ClientEntry:
     return {**_start(words), "required": True}  # without it Codex silently leaves out a slow server
 
 
-def _start_opencode(words: Sequence[str]) -> Entry:
+def _start_opencode(words: Sequence[str]) -> ClientEntry:
     return {"type": "local", "command": list(words), "enabled": True}
 
 

@@ -11,7 +11,7 @@ from toolgate.server.base.text import escape_unprintable
 from toolgate.server.config.files import jsonc, toml_table
 from toolgate.server.config.files.config_file import ConfigFile, ConfigFileError
 from toolgate.server.config.files.jsonc import ConfigSyntaxError
-from toolgate.server.features.clients.clients import NAME, TOML_COMMENTS, ClientSpec, Entry
+from toolgate.server.features.clients.clients import NAME, TOML_COMMENTS, ClientEntry, ClientSpec
 from toolgate.server.features.clients.snippets import NOTATIONS
 from toolgate.tools.api.installation import COMMANDS
 
@@ -52,7 +52,7 @@ class FileEdit(msgspec.Struct, frozen=True):
         return self.file.replace(self.after or "", keep_backup=self.is_repeated)
 
 
-def plan_install(client: ClientSpec, file: ConfigFile, entry: Entry) -> FileEdit:
+def plan_install(client: ClientSpec, file: ConfigFile, entry: ClientEntry) -> FileEdit:
     """Return the edit that adds the entry. Raises ConfigFileError for a file that can't be edited."""
     try:
         old = _find_entry(client, file.text or "")
@@ -85,14 +85,14 @@ def plan_uninstall(client: ClientSpec, file: ConfigFile) -> FileEdit:
         raise ConfigFileError(f"{file}: {error}") from None
 
 
-def format_change(client: ClientSpec, edit: FileEdit, entry: Entry | None) -> list[str]:
+def format_change(client: ClientSpec, edit: FileEdit, entry: ClientEntry | None) -> list[str]:
     """Return the lines of this server's entry as a diff. Of what a person put there the names are shown, and the values
     hidden, since they may be secrets; other servers may be on the same line of the file."""
     before, after = (_format_shown(client, text, entry) for text in (edit.file.text, edit.after))
     return list(difflib.unified_diff(before, after, n=len(before), lineterm=""))[3:]
 
 
-def _format_shown(client: ClientSpec, text: str | None, entry: Entry | None) -> list[str]:
+def _format_shown(client: ClientSpec, text: str | None, entry: ClientEntry | None) -> list[str]:
     found = _find_entry(client, text or "")
     if found is None:
         return []
@@ -109,7 +109,7 @@ def has_entry(client: ClientSpec, file: ConfigFile) -> bool:
     return plan_uninstall(client, file).is_change
 
 
-def _find_original(client: ClientSpec, file: ConfigFile, entry: Entry) -> str | None:
+def _find_original(client: ClientSpec, file: ConfigFile, entry: ClientEntry) -> str | None:
     """Return the backup if the file is what adding the entry makes of it."""
     backup = file.read_backup()
     try:
@@ -121,7 +121,7 @@ def _find_original(client: ClientSpec, file: ConfigFile, entry: Entry) -> str | 
         return None
 
 
-def _is_alone(client: ClientSpec, text: str, entry: Entry) -> bool:
+def _is_alone(client: ClientSpec, text: str, entry: ClientEntry) -> bool:
     """Return whether the file is what adding the entry to an empty one makes."""
     try:
         return _add_entry(client, "", entry) == text
@@ -129,7 +129,7 @@ def _is_alone(client: ClientSpec, text: str, entry: Entry) -> bool:
         return False
 
 
-def _find_entry(client: ClientSpec, text: str) -> Entry | None:
+def _find_entry(client: ClientSpec, text: str) -> ClientEntry | None:
     text = text.removeprefix(BYTE_ORDER_MARK)
     data: Any = toml_table.parse_toml(text) if client.notation == "toml" else jsonc.parse_jsonc(text)
     servers = data.get(client.container)
@@ -137,7 +137,7 @@ def _find_entry(client: ClientSpec, text: str) -> Entry | None:
     return entry if isinstance(entry, dict) else None
 
 
-def _add_entry(client: ClientSpec, text: str, entry: Entry) -> str:
+def _add_entry(client: ClientSpec, text: str, entry: ClientEntry) -> str:
     path, text = (client.container, NAME), text.removeprefix(BYTE_ORDER_MARK)
     if client.notation == "toml":
         stale = _list_stale(_find_entry(client, text) or {}, entry)
@@ -153,7 +153,7 @@ def _add_entry(client: ClientSpec, text: str, entry: Entry) -> str:
     return text
 
 
-def _list_stale(old: Entry, entry: Entry) -> list[str]:
+def _list_stale(old: ClientEntry, entry: ClientEntry) -> list[str]:
     """Return the members of an old entry that name another server, and the secrets for a server at another URL."""
     is_same = all(old.get(key) == entry.get(key) for key in URL_KEYS)
     return [key for key in (*SERVER_KEYS, *(() if is_same else SECRET_KEYS)) if key in old and key not in entry]

@@ -9,21 +9,21 @@ from urllib.parse import quote
 
 import msgspec
 
-from toolgate.server.features.clients.clients import NAME, Entry
+from toolgate.server.features.clients.clients import NAME, ClientEntry
 
 
-def build_install_link(client: str, entry: Entry) -> str:
+def build_install_link(client: str, entry: ClientEntry) -> str:
     """Return the link that adds `entry` to a client, or "" for a client without such links."""
     return LINKS[client](entry) if client in LINKS else ""
 
 
-def _link_to_cursor(entry: Entry) -> str:
+def _link_to_cursor(entry: ClientEntry) -> str:
     config = quote(b64encode(msgspec.json.encode(entry)), safe="")
     return f"cursor://anysphere.cursor-deeplink/mcp/install?name={NAME}&config={config}"
 
 
-def _link_to_vscode(entry: Entry) -> str:
+def _link_to_vscode(entry: ClientEntry) -> str:
     return f"vscode:mcp/install?{quote(msgspec.json.encode({'name': NAME, **entry}), safe='')}"
 
 
-LINKS: dict[str, Callable[[Entry], str]] = {"cursor": _link_to_cursor, "vscode": _link_to_vscode}
+LINKS: dict[str, Callable[[ClientEntry], str]] = {"cursor": _link_to_cursor, "vscode": _link_to_vscode}

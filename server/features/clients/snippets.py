@@ -8,7 +8,7 @@ import msgspec
 
 from toolgate.server.base.text import suggest
 from toolgate.server.features.clients import links, program
-from toolgate.server.features.clients.clients import CLIENTS, FILE_CLIENTS, NAME, TOML_COMMENTS, ClientSpec, Entry
+from toolgate.server.features.clients.clients import CLIENTS, FILE_CLIENTS, NAME, TOML_COMMENTS, ClientEntry, ClientSpec
 from toolgate.server.features.clients.locations import PLACES
 from toolgate.server.protocol.errors import UsageError
 
@@ -76,7 +76,7 @@ def _list_hosted() -> list[ClientSpec]:
     return [client for _, client in sorted(CLIENTS.items()) if client.paste_where]
 
 
-def write_entry(client: ClientSpec, entry: Entry) -> str:
+def write_entry(client: ClientSpec, entry: ClientEntry) -> str:
     """Return the entry in the notation that the client reads."""
     return NOTATIONS[client.notation](client.container, entry)
 
@@ -92,17 +92,17 @@ def _is_reachable(public_url: str | None) -> bool:
     return public_url is not None and public_url.startswith("https://")
 
 
-def _write_json(container: str, entry: Entry) -> str:
+def _write_json(container: str, entry: ClientEntry) -> str:
     return msgspec.json.format(msgspec.json.encode({container: {NAME: entry}}), indent=2).decode()
 
 
-def _write_toml(container: str, entry: Entry) -> str:
+def _write_toml(container: str, entry: ClientEntry) -> str:
     from toolgate.server.config.files.toml_table import format_table  # start-up: the first page shows it
 
     return format_table((container, NAME), entry, TOML_COMMENTS).rstrip("\n")
 
 
-def _write_shell(_: str, entry: Entry) -> str:
+def _write_shell(_: str, entry: ClientEntry) -> str:
     """Return the command that adds the server to Claude Code."""
     if "url" in entry:
         return shlex.join(["claude", "mcp", "add", "--transport", "http", NAME, entry["url"]])

@@ -45,15 +45,15 @@ MOST = 500  # events in one answer
 USUAL = 100
 NEXT_POLL = 5_000  # ms: a client that wants to know sooner opens a stream
 
-Answer = dict[str, Any]
-AnswerCall = Callable[[EventService, Server, Call], Awaitable[Answer]]
+EventsResult = dict[str, Any]
+AnswerCall = Callable[[EventService, Server, Call], Awaitable[EventsResult]]
 
 
 def answers(function: AnswerCall) -> AnswerCall:
     """Turn the errors of events into those that the client knows."""
 
     @wraps(function)
-    async def answer(service: EventService, server: Server, call: Call) -> Answer:
+    async def answer(service: EventService, server: Server, call: Call) -> EventsResult:
         try:
             return await function(service, server, call)
         except EventError as error:
@@ -64,7 +64,7 @@ def answers(function: AnswerCall) -> AnswerCall:
     return answer
 
 
-async def list_types(service: EventService, server: Server, call: Call) -> Answer:
+async def list_types(service: EventService, server: Server, call: Call) -> EventsResult:
     """Return the types of events, by name."""
     served = served_types(server.registry, _served_tools(server))
     names = sorted(served)
@@ -73,14 +73,14 @@ async def list_types(service: EventService, server: Server, call: Call) -> Answe
     listed = [serialization.format_event_type(served[name], call.revision) for name in names[begin:end]]
     has_webhook = service.subscriptions is not None and call.session.principal != LOCAL.name
     delivery = [*DELIVERY, WEBHOOK] if has_webhook else DELIVERY
-    page: Answer = {"events": [{**spelled, "delivery": delivery} for spelled in listed]}
+    page: EventsResult = {"events": [{**spelled, "delivery": delivery} for spelled in listed]}
     if following is not None:
         page["nextCursor"] = following
     return serialization.add_cache_hints(page, call.revision, serialization.CACHE_FOR)
 
 
 @answers
-async def poll(service: EventService, server: Server, call: Call) -> Answer:
+async def poll(service: EventService, server: Server, call: Call) -> EventsResult:
     """Return the events since the cursor, or a first cursor."""
     await server.policy.require_rate(call)
     params = read_params(call.params, PollParams)
@@ -98,7 +98,7 @@ async def poll(service: EventService, server: Server, call: Call) -> Answer:
 
 
 @answers
-async def stream(service: EventService, server: Server, call: Call) -> Answer:
+async def stream(service: EventService, server: Server, call: Call) -> EventsResult:
     """Send events until the client cancels or the server ends; the result marks an orderly end."""
     await server.policy.require_rate(call)
     params = read_params(call.params, PollParams)
@@ -126,7 +126,7 @@ async def stream(service: EventService, server: Server, call: Call) -> Answer:
 
 
 @answers
-async def subscribe(service: EventService, server: Server, call: Call) -> Answer:
+async def subscribe(service: EventService, server: Server, call: Call) -> EventsResult:
     """Subscribe by webhook, or refresh a subscription; the result comes after the endpoint is verified."""
     await server.policy.require_rate(call)
     params = read_params(call.params, SubscribeParams)
@@ -149,7 +149,7 @@ async def subscribe(service: EventService, server: Server, call: Call) -> Answer
 
 
 @answers
-async def unsubscribe(service: EventService, server: Server, call: Call) -> Answer:
+async def unsubscribe(service: EventService, server: Server, call: Call) -> EventsResult:
     """End a subscription. Clients that do not know the extension by its name expect success for an unknown one, too."""
     await server.policy.require_rate(call)
     params = read_params(call.params, UnsubscribeParams)
@@ -163,7 +163,7 @@ async def unsubscribe(service: EventService, server: Server, call: Call) -> Answ
 
 
 @answers
-async def send_test(service: EventService, server: Server, call: Call) -> Answer:
+async def send_test(service: EventService, server: Server, call: Call) -> EventsResult:
     """Send a test event to those of the caller's principal who wait for such an event, and return its ids.
 
     No extension has this method: `toolgate events test` uses it.

@@ -108,7 +108,7 @@ class Refusal(msgspec.Struct, frozen=True, tag="refused", array_like=True):
     text: str
 
 
-class Answer(msgspec.Struct, frozen=True, tag="answer", array_like=True):
+class NodeAnswer(msgspec.Struct, frozen=True, tag="answer", array_like=True):
     number: int
     result: msgspec.Raw = NOTHING
     error: ErrorData | None = None
@@ -138,7 +138,7 @@ def drop_newer(arguments: dict[str, Any], version: int) -> dict[str, Any]:
 
 
 FROM_GATEWAY = msgspec.json.Decoder(Hello | NodeRequest | Cancel | Acknowledgement | Ping | Leave)
-FROM_NODE = msgspec.json.Decoder(Welcome | Refusal | Answer | TaskEnded | Pong)
+FROM_NODE = msgspec.json.Decoder(Welcome | Refusal | NodeAnswer | TaskEnded | Pong)
 
 # -- methods
 

@@ -14,7 +14,7 @@ from toolgate.server.config.files.config_file import ConfigFileError, read_confi
 from toolgate.server.config.load import Config, read_environment
 from toolgate.server.config.types import parse_public_url
 from toolgate.server.features.clients import links, program, snippets
-from toolgate.server.features.clients.clients import NAME, ClientSpec, Entry
+from toolgate.server.features.clients.clients import NAME, ClientEntry, ClientSpec
 from toolgate.server.features.clients.commands.client_prompt import choose_client
 from toolgate.server.features.clients.commands.start_check import check_start
 from toolgate.server.features.clients.entries import (
@@ -112,7 +112,7 @@ def _parse_url(word: str) -> str:
         raise UsageError(f"--url: {error}") from None
 
 
-def _build_entry(config: Config, client: str, spec: ClientSpec, public_url: str | None) -> Entry:
+def _build_entry(config: Config, client: str, spec: ClientSpec, public_url: str | None) -> ClientEntry:
     """Return what the client reads. Raises UsageError for a client that keeps its servers in an account."""
     if client not in PLACES or (public_url and spec.from_url is None):
         more = f" --public-url {public_url}" if public_url else ""
@@ -160,7 +160,7 @@ def _find_path(client: str, spec: ClientSpec, platform: Platform, project: bool,
     return path
 
 
-def _explain_wsl(client: str, spec: ClientSpec, entry: Entry, platform: Platform) -> int:
+def _explain_wsl(client: str, spec: ClientSpec, entry: ClientEntry, platform: Platform) -> int:
     """Print what a program on Windows reads to start or reach this server."""
     if isinstance(command := entry.get("command"), str):
         inside = ["-d", platform.wsl_distribution, "--", command, *entry["args"]]
@@ -170,7 +170,7 @@ def _explain_wsl(client: str, spec: ClientSpec, entry: Entry, platform: Platform
     return _print_entry(client, spec, entry)
 
 
-def _print_entry(client: str, spec: ClientSpec, entry: Entry) -> int:
+def _print_entry(client: str, spec: ClientSpec, entry: ClientEntry) -> int:
     """Print what the client reads, and the link that adds it."""
     print(snippets.NOTATIONS["json" if spec.notation == "shell" else spec.notation](spec.container, entry), flush=True)
     if link := links.build_install_link(client, entry):
@@ -187,7 +187,7 @@ def _apply(edit: FileEdit, done: str) -> None:
         print(f"The file as it was is {escape_unprintable(str(edit.file.backup))}")
 
 
-def _show_edit(spec: ClientSpec, edit: FileEdit, entry: Entry | None = None) -> int:
+def _show_edit(spec: ClientSpec, edit: FileEdit, entry: ClientEntry | None = None) -> int:
     """Print how this server's entry would change, and nothing else of the file: it may hold secrets."""
     print(f"Dry run: nothing is written. In {edit.file}, {spec.container} would change so:")
     for line in format_change(spec, edit, entry):
@@ -200,7 +200,7 @@ def _find_claude(client: str, environment: Mapping[str, str]) -> str | None:
     return shutil.which("claude", path=environment.get("PATH")) if client == "claude-code" else None
 
 
-def _run_claude(claude: str, environment: dict[str, str], entry: Entry | None, replace: bool) -> None:
+def _run_claude(claude: str, environment: dict[str, str], entry: ClientEntry | None, replace: bool) -> None:
     """Have Claude Code remove the old entry of the user, and add the new one. Raises ConfigFileError."""
     commands: list[Sequence[str]] = [["remove", "--scope", "user", NAME]] if replace else []
     if entry is not None:

@@ -32,7 +32,7 @@ from toolgate.server.features.nodes.gateway.message_bounds import FloodError, Me
 from toolgate.server.features.nodes.gateway.node_texts import clean_end
 from toolgate.server.features.nodes.gateway.receipts import Receipts
 from toolgate.server.features.nodes.gateway.waiting_requests import NoRoomError, WaitingRequest, WaitingRequests
-from toolgate.server.features.nodes.messages import Answer, Cancel, TaskEnded, Welcome
+from toolgate.server.features.nodes.messages import Cancel, NodeAnswer, TaskEnded, Welcome
 from toolgate.server.features.nodes.node.name import NODE_NAME
 from toolgate.server.features.nodes.tls.errors import CertificateError
 from toolgate.tools.api.errors import ToolError
@@ -115,7 +115,9 @@ class NodeLink:
         """Return the node's name, or "" before its first welcome."""
         return "" if self.welcome is None else self.welcome.name
 
-    async def request(self, principal: str, name: str, arguments: dict[str, Any], *, is_call: bool = True) -> Answer:
+    async def request(
+        self, principal: str, name: str, arguments: dict[str, Any], *, is_call: bool = True
+    ) -> NodeAnswer:
         """Return the answer to a request. Raises ToolError if the node can't be reached."""
         if self._is_closed:
             raise WorkspaceUnreachableError("the server is shutting down: nothing more is started")
@@ -307,7 +309,7 @@ class NodeLink:
     def _take(self, message: Any) -> None:
         self._heard = asyncio.get_running_loop().time()
         match message:
-            case Answer(number):
+            case NodeAnswer(number):
                 waiting = self._waiting.find(number)
                 if waiting is None or waiting.answer.done():
                     self._pace.charge(is_end=False)

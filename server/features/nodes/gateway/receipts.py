@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from functools import partial
 
-from toolgate.server.features.nodes.messages import Acknowledgement, Answer, TaskEnded
+from toolgate.server.features.nodes.messages import Acknowledgement, NodeAnswer, TaskEnded
 
 GATHER = 0.02  # seconds in which acknowledgements are gathered
 LARGE = 64 * 2**10  # bytes of an answer that is acknowledged at once
@@ -26,7 +26,7 @@ class Receipts:
         self._unreported: set[int] = set()
         self._timer: asyncio.TimerHandle | None = None
 
-    def add_answer(self, answer: Answer) -> None:
+    def add_answer(self, answer: NodeAnswer) -> None:
         """The request has its answer, or nobody wants it."""
         self._answers.append(answer.number)
         self._send_soon(at_once=len(answer.result) > LARGE)

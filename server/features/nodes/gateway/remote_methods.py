@@ -12,7 +12,7 @@ from toolgate.server.base.text import escape_unprintable
 from toolgate.server.features.nodes.address import NodeAddress
 from toolgate.server.features.nodes.gateway import node_texts
 from toolgate.server.features.nodes.gateway.link import NodeLink
-from toolgate.server.features.nodes.messages import METHODS, VERSION, Answer, NodeMethods, drop_newer
+from toolgate.server.features.nodes.messages import METHODS, VERSION, NodeAnswer, NodeMethods, drop_newer
 from toolgate.tools.api.context.spans import Attributes, span
 from toolgate.tools.api.errors import ToolError
 
@@ -45,7 +45,7 @@ async def perform(
             raise ToolError(text) from None
 
 
-def _read_answer(method: ApiMethod, answer: Answer) -> Any:
+def _read_answer(method: ApiMethod, answer: NodeAnswer) -> Any:
     """Return the result. Raises what the node raised, and MsgspecError and others for an answer that is not one."""
     if answer.error is None:
         return node_texts.clean_answer(method.result.decode(answer.result))

@@ -7,7 +7,7 @@ from typing import Any
 from toolgate.server.base.rpc import frames
 from toolgate.server.base.rpc.fair_room import FairRoom
 from toolgate.server.features.nodes.gateway import message_bounds
-from toolgate.server.features.nodes.messages import Answer, NodeRequest
+from toolgate.server.features.nodes.messages import NodeAnswer, NodeRequest
 
 MAX_UNSENT = 80 * 2**20  # bytes of requests under way: the largest, and others
 MAX_GIVEN_UP = 1_000  # requests whose late answers may be as large as they asked for
@@ -23,7 +23,7 @@ class WaitingRequest:
     to."""
 
     def __init__(
-        self, request: NodeRequest, run_id: int | None, answer: "asyncio.Future[Answer]", largest: int
+        self, request: NodeRequest, run_id: int | None, answer: "asyncio.Future[NodeAnswer]", largest: int
     ) -> None:
         self.number = request.number
         self.principal = request.principal

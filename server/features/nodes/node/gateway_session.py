@@ -18,8 +18,8 @@ from toolgate.server.features.nodes.messages import (
     MOVE_METHODS,
     STANDING,
     Acknowledgement,
-    Answer,
     Cancel,
+    NodeAnswer,
     NodeRequest,
 )
 from toolgate.server.features.nodes.node.held_programs import HeldPrograms
@@ -181,7 +181,7 @@ class GatewaySession:
     async def _work(self, request: GatewayRequest, arguments: msgspec.Raw) -> None:
         try:
             result = frames.encode_raw(await self._perform(request, arguments))
-            frame = frames.encode_frame(Answer(request.number, result))
+            frame = frames.encode_frame(NodeAnswer(request.number, result))
         except asyncio.CancelledError:
             if request.is_adopted:
                 self._finish_adopted(request)
@@ -189,10 +189,10 @@ class GatewaySession:
         except Exception as error:  # noqa: BLE001  # the gateway is told; our own faults are logged
             data = errors.error_to_data(error) or _log_fault(request.name)
             drop_tracebacks(error)
-            frame = frames.encode_frame(Answer(request.number, error=data))
+            frame = frames.encode_frame(NodeAnswer(request.number, error=data))
         room = self._find_room(request)
         if room.used - request.reserved + len(frame) > MAX_UNTAKEN:
-            frame = frames.encode_frame(Answer(request.number, error=NO_ROOM))
+            frame = frames.encode_frame(NodeAnswer(request.number, error=NO_ROOM))
         if request.number not in self.requests:  # cancelled as it ended
             return
         self._arguments -= request.size
@@ -316,7 +316,7 @@ class GatewaySession:
             await asyncio.wait([request.task])
         if request.run_id is not None and request.name in STARTS:
             await self._discard(request.principal, request.run_id)
-        self.send(Answer(request.number, error=errors.ErrorData("ToolError", "cancelled")))
+        self.send(NodeAnswer(request.number, error=errors.ErrorData("ToolError", "cancelled")))
 
     def _withdraw(self, request: GatewayRequest) -> None:
         """End the command that starts if it still waits for its sandbox."""

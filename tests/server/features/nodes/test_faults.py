@@ -323,7 +323,7 @@ def test_a_request_for_what_is_not_there_is_an_error_of_that_request_alone(
             async with asyncio.timeout(BOUND):
                 welcome = await frames.read_frame(reader, messages.FROM_NODE)
                 answer = await frames.read_frame(reader, messages.FROM_NODE)
-            assert isinstance(welcome, messages.Welcome) and isinstance(answer, messages.Answer)
+            assert isinstance(welcome, messages.Welcome) and isinstance(answer, messages.NodeAnswer)
             assert (answer.number, answer.error is not None) == (7, True)
             writer.write(frame(["taken", [7], []]))
         finally:

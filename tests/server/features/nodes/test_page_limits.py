@@ -181,15 +181,15 @@ class FakeSink:
     """Stands in for a connection that takes nothing."""
 
     def __init__(self) -> None:
-        self.answers: list[messages.Answer] = []
+        self.answers: list[messages.NodeAnswer] = []
 
     def is_closing(self) -> bool:
         return False
 
     def write(self, data: bytes) -> None:
         answer = messages.FROM_NODE.decode(data[frames.LENGTH.size :])
-        assert isinstance(answer, messages.Answer)
-        self.answers.append(messages.Answer(answer.number, error=answer.error))
+        assert isinstance(answer, messages.NodeAnswer)
+        self.answers.append(messages.NodeAnswer(answer.number, error=answer.error))
 
 
 def test_answers_that_a_gateway_does_not_take_are_bounded(tmp_path: Path) -> None:

@@ -58,10 +58,10 @@ class RawGateway:
         for number in range(REQUESTS):
             self.ask(number, mine.root.name, "node.read_piece", piece)
 
-    async def next_answer(self) -> messages.Answer:
+    async def next_answer(self) -> messages.NodeAnswer:
         while True:
             message = await frames.read_frame(self.reader, messages.FROM_NODE)
-            if isinstance(message, messages.Answer):
+            if isinstance(message, messages.NodeAnswer):
                 return message
 
 

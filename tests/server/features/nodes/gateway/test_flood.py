@@ -26,11 +26,11 @@ from toolgate.tools.workspace.output.run_record import Run, TaskEnd
 
 HOSTILE = "a\x1b[31mb\u202ec\x00d"
 CLEAN = "a[31mbcd"
-Answers = Mapping[str, Callable[[int], messages.Answer]]
+Answers = Mapping[str, Callable[[int], messages.NodeAnswer]]
 
 
-def encode_result(number: int, result: object) -> messages.Answer:
-    return messages.Answer(number, msgspec.Raw(msgspec.json.encode(result)))
+def encode_result(number: int, result: object) -> messages.NodeAnswer:
+    return messages.NodeAnswer(number, msgspec.Raw(msgspec.json.encode(result)))
 
 
 class HostileNode:
@@ -65,7 +65,7 @@ class HostileNode:
 async def hostile_node(
     folder: Path,
     on_end: Callable[[str, TaskEnd], None] = lambda _, end: None,
-    **answers: Callable[[int], messages.Answer],
+    **answers: Callable[[int], messages.NodeAnswer],
 ) -> AsyncIterator[tuple[HostileNode, RemoteWorkspaces]]:
     node = HostileNode(
         NodeAddress(folder / "hostile.sock"), {name.replace("__", "."): it for name, it in answers.items()}
@@ -89,8 +89,8 @@ def make_end(sequence: int, principal: str, command: str) -> bytes:
 
 FLOODS = {
     "pongs": frames.encode_frame(messages.Pong()),
-    "answers to nothing": frames.encode_frame(messages.Answer(-1)),
-    "late answers": frames.encode_frame(messages.Answer(1)),
+    "answers to nothing": frames.encode_frame(messages.NodeAnswer(-1)),
+    "late answers": frames.encode_frame(messages.NodeAnswer(1)),
 }
 
 
@@ -159,8 +159,8 @@ def test_an_end_is_at_most_64_kib(tmp_path: Path, caplog: pytest.LogCaptureFixtu
 def test_an_answer_without_output_is_at_most_8_mib(tmp_path: Path, size: int, caplog: pytest.LogCaptureFixture) -> None:
     """Of a request that asks for no output, file or page."""
 
-    def answer(number: int) -> messages.Answer:
-        return messages.Answer(number, error=ErrorData("ToolError", "x" * size))  # cut when it is read
+    def answer(number: int) -> messages.NodeAnswer:
+        return messages.NodeAnswer(number, error=ErrorData("ToolError", "x" * size))  # cut when it is read
 
     async def body() -> None:
         async with hostile_node(tmp_path, node__has_files=answer) as (_, remote):
@@ -202,7 +202,7 @@ def test_a_nodes_texts_are_clean(tmp_path: Path) -> None:
         answers = {
             "node__list_tasks": lambda number: encode_result(number, [1, [run]]),
             "workspace__run": lambda number: encode_result(number, run),
-            "workspace__size": lambda number: messages.Answer(number, error=ErrorData("ToolError", HOSTILE)),
+            "workspace__size": lambda number: messages.NodeAnswer(number, error=ErrorData("ToolError", HOSTILE)),
             "pages__read_page": lambda number: encode_result(
                 number,
                 dict.fromkeys(("url", "title", "text"), HOSTILE)

@@ -19,10 +19,10 @@ from toolgate.server.features.nodes.gateway.link import NodeLink
 from toolgate.server.features.nodes.gateway.remote_methods import request
 from toolgate.server.features.nodes.messages import (
     Acknowledgement,
-    Answer,
     Cancel,
     Hello,
     Leave,
+    NodeAnswer,
     NodeRequest,
     Ping,
     Pong,
@@ -94,7 +94,7 @@ async def linked(folder: Path) -> AsyncIterator[tuple[FakeNode, NodeLink]]:
             await asyncio.gather(*(writer.wait_closed() for writer in node.opened), return_exceptions=True)
 
 
-def ask(link: NodeLink) -> "asyncio.Task[Answer]":
+def ask(link: NodeLink) -> "asyncio.Task[NodeAnswer]":
     return asyncio.get_running_loop().create_task(link.request("local", "workspace.run", {"run_id": 1}))
 
 
@@ -107,7 +107,7 @@ def test_a_request_is_sent_again_to_a_node_that_has_kept_it(tmp_path: Path) -> N
             first.writer.close()
             second = await node.accept(KNOWN)
             assert await second.read() == sent
-            second.send(Answer(1, msgspec.Raw(b"7")))
+            second.send(NodeAnswer(1, msgspec.Raw(b"7")))
             assert bytes((await asked).result) == b"7"
             assert await second.read() == Acknowledgement([1])
 
@@ -120,7 +120,7 @@ def test_what_the_node_has_not_confirmed_is_said_again_over_the_next_connection(
             asked = ask(link)
             connection = await node.accept(WELCOME)
             await connection.read()
-            connection.send(Answer(1, msgspec.Raw(b"7")))
+            connection.send(NodeAnswer(1, msgspec.Raw(b"7")))
             await asked
             said = [await connection.read(), await connection.read()]
             assert said == [Acknowledgement([1]), Ping()]
@@ -134,7 +134,7 @@ def test_what_the_node_has_not_confirmed_is_said_again_over_the_next_connection(
             connection.writer.close()
             connection = await node.accept(KNOWN)
             assert (await connection.read()).number == 2
-            connection.send(Answer(2, msgspec.Raw(b"7")))
+            connection.send(NodeAnswer(2, msgspec.Raw(b"7")))
             await after
 
     asyncio.run(body())
@@ -153,7 +153,7 @@ def test_a_request_is_not_sent_again_to_a_node_that_has_forgotten_it(tmp_path: P
             after = ask(link)
             assert await second.read() == Cancel(1, goes_on=True, principal="local", run_id=1)
             assert (await second.read()).number == 2
-            second.send(Answer(2, msgspec.Raw(b"1")))
+            second.send(NodeAnswer(2, msgspec.Raw(b"1")))
             await after
 
     asyncio.run(body())
@@ -165,7 +165,7 @@ def test_a_request_is_not_sent_to_another_node_at_the_same_address(tmp_path: Pat
             asked = ask(link)
             first = await node.accept(WELCOME)
             await first.read()
-            first.send(Answer(1))
+            first.send(NodeAnswer(1))
             await asked
             first.writer.close()
             await until(lambda: not link.is_connected)
@@ -175,7 +175,7 @@ def test_a_request_is_not_sent_to_another_node_at_the_same_address(tmp_path: Pat
                 await before
             after = ask(link)
             assert (await second.read()).number == 3
-            second.send(Answer(3))
+            second.send(NodeAnswer(3))
             await after
 
     asyncio.run(body())
@@ -188,7 +188,7 @@ def test_what_has_arrived_is_acknowledged_over_the_next_connection(tmp_path: Pat
             first = await node.accept(WELCOME)
             await first.read()
             first.send(TaskEnded(5, "local", RUN))
-            first.send(Answer(1, msgspec.Raw(b"7")))
+            first.send(NodeAnswer(1, msgspec.Raw(b"7")))
             first.writer.close()
             await asked
             second = await node.accept(KNOWN)
@@ -214,7 +214,7 @@ def test_a_large_message_on_a_slow_line_is_no_silence(
             connection = await node.accept(WELCOME)
             if is_answer:
                 await connection.read()
-                frame = frames.encode_frame(Answer(1, frames.encode_raw(data)))
+                frame = frames.encode_frame(NodeAnswer(1, frames.encode_raw(data)))
                 for at in range(0, len(frame), 2**19):
                     await asyncio.sleep(0.1)
                     connection.writer.write(frame[at : at + 2**19])
@@ -222,7 +222,7 @@ def test_a_large_message_on_a_slow_line_is_no_silence(
                 for _ in range(8):
                     await asyncio.sleep(0.1)
                     await connection.reader.readexactly(2**19)
-                connection.send(Answer(1))
+                connection.send(NodeAnswer(1))
             await asked
 
     asyncio.run(body())
@@ -286,7 +286,7 @@ def test_an_answer_that_no_node_gives_is_an_error_in_words(tmp_path: Path, answe
             asked = asyncio.create_task(request(link, "local", "workspace.size", 1))
             connection = await node.accept(WELCOME)
             await connection.read()
-            connection.send(Answer(1, **answer))
+            connection.send(NodeAnswer(1, **answer))
             with pytest.raises(ToolError) as caught:
                 await asked
             assert type(caught.value) is ToolError

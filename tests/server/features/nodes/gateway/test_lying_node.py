@@ -64,9 +64,9 @@ class LyingNode:
                 words = messages.VERSION, "0", self.epoch, "bwrap", "lies", "/liar", None, self.name, self.max_people
                 return [messages.Welcome(*words, knows_gateway=True)]
             case messages.NodeRequest(number, _, "node.has_files"):
-                return [messages.Answer(number, msgspec.Raw(b"true"))]
+                return [messages.NodeAnswer(number, msgspec.Raw(b"true"))]
             case messages.NodeRequest(number):
-                return [messages.Answer(number, error=ErrorData("ToolError", "lies"))]
+                return [messages.NodeAnswer(number, error=ErrorData("ToolError", "lies"))]
             case messages.Ping():
                 return [messages.Pong()]
         return []

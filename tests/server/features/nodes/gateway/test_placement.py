@@ -24,7 +24,7 @@ from toolgate.server.features.nodes.address import NodeAddress
 from toolgate.server.features.nodes.gateway import link
 from toolgate.server.features.nodes.gateway.placement import Placement
 from toolgate.server.features.nodes.gateway.remote_workspaces import RemoteWorkspaces
-from toolgate.server.features.nodes.messages import Answer, TaskEnded, Welcome
+from toolgate.server.features.nodes.messages import NodeAnswer, TaskEnded, Welcome
 from toolgate.server.features.nodes.node.name import NAME_FILE, find_or_choose_name
 from toolgate.server.protocol.errors import UsageError
 from toolgate.server.state.sqlite.store import SqliteStore
@@ -273,8 +273,10 @@ def test_a_name_is_kept_whatever_the_host_is_called_later(tmp_path: Path, monkey
 class AnsweringLink(link.NodeLink):
     """Stands in for a node that answers each request at once, with nothing."""
 
-    async def request(self, principal: str, name: str, arguments: dict[str, Any], *, is_call: bool = True) -> Answer:
-        return Answer(1, msgspec.Raw(b"null"))
+    async def request(
+        self, principal: str, name: str, arguments: dict[str, Any], *, is_call: bool = True
+    ) -> NodeAnswer:
+        return NodeAnswer(1, msgspec.Raw(b"null"))
 
 
 def test_people_who_are_idle_take_no_memory_of_the_gateway(tmp_path: Path) -> None:
