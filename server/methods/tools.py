@@ -287,7 +287,9 @@ async def _refuse_withheld(server: Server, call: Call, withheld: WithheldPart) -
 
 def _find_tools(server: Server, call: Call) -> Mapping[str, Tool]:
     """Return the tools that this client is shown."""
-    return (server.registry_for(call.session) if call.shown is None else call.shown).tools
+    if call.shown is not None:
+        return call.shown.tools
+    return server.registry.tools if server.views is None else server.registry_for(call.session).tools
 
 
 def _refusal(text: str) -> Output:
