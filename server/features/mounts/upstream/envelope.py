@@ -30,6 +30,8 @@ def list_headers(method: str, params: Mapping[str, Any]) -> dict[str, str]:
 
 def repeat_arguments(arguments: Mapping[str, Any], mirrored: Mapping[str, Sequence[str]]) -> dict[str, str]:
     """Return the headers that repeat arguments. `mirrored`: header name after `Mcp-Param-` → path of the argument."""
+    if not mirrored:
+        return {}
     given = {name: get_at(arguments, path) for name, path in mirrored.items()}
     return {f"Mcp-Param-{name}": _format_argument(value) for name, value in given.items() if value is not None}
 
