@@ -18,6 +18,7 @@
     commands/    toolgate mount …
     install/     the packages of npx and uvx commands, installed into the state
     plugins/     our own plugins in processes of their own: upstream/ speaks with them, too
+    assembly/    what `feature` is composed of
     mount_set    the mounts that are served; follows the config file
     openers      what opens conversations for a mount: a URL, or a command in a workspace
     names, resource_uris      what tools, prompts and resources are called here

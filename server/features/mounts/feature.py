@@ -10,54 +10,37 @@ from typing import TYPE_CHECKING
 
 from toolgate.server.app.host import AppHost, Job
 from toolgate.server.base.watch import watch_folders
-from toolgate.server.features.mounts.choices.book import ChoiceBook
-from toolgate.server.features.mounts.choices.sharing import ChoiceSharing
+from toolgate.server.features.mounts.assembly.choices import LazyChoices
+from toolgate.server.features.mounts.assembly.mounts import MountFactory
+from toolgate.server.features.mounts.assembly.pins import PinReader
+from toolgate.server.features.mounts.assembly.sign_ins import LazySignIns
 from toolgate.server.features.mounts.choices.switched_off import SwitchedOff
-from toolgate.server.features.mounts.config.mount_config import MountConfig, OnChange
+from toolgate.server.features.mounts.config.mount_config import MountConfig
 from toolgate.server.features.mounts.config.table import read_own_mounts
-from toolgate.server.features.mounts.control import FOLDER, MountControl
+from toolgate.server.features.mounts.control import MountControl
 from toolgate.server.features.mounts.file_comparison import FileComparison
 from toolgate.server.features.mounts.gauges import mount_rows
 from toolgate.server.features.mounts.health import describe_mounts
 from toolgate.server.features.mounts.kept_secrets.secret_store import SecretStore
 from toolgate.server.features.mounts.lists import personal_lists
-from toolgate.server.features.mounts.lists.list_store import ListStore
-from toolgate.server.features.mounts.lists.personal_lists import PersonalLists
-from toolgate.server.features.mounts.mount.mount import Mount
 from toolgate.server.features.mounts.mount.mount_standing import MountState
 from toolgate.server.features.mounts.mount.parked_elsewhere import KIND, ParkedOffice
 from toolgate.server.features.mounts.mount.parked_requests import ParkedRequests
-from toolgate.server.features.mounts.mount.requests import RequestForwarder
-from toolgate.server.features.mounts.mount.sign_in_waits import SignInWaits
 from toolgate.server.features.mounts.mount_events import MountEvents
 from toolgate.server.features.mounts.mount_set import MountSet
-from toolgate.server.features.mounts.openers import (
-    TokenSources,
-    create_client_tokens,
-    create_opener,
-    create_person_tokens,
-    create_resolver,
-    make_id,
-)
+from toolgate.server.features.mounts.openers import make_id
 from toolgate.server.features.mounts.parts.client_sessions import LEFT_AFTER, LOOK
-from toolgate.server.features.mounts.parts.create import PartMaker
 from toolgate.server.features.mounts.parts.views import MountViews, ServedMount, find_key
-from toolgate.server.features.mounts.pins.book import PinBook
-from toolgate.server.features.mounts.pins.gate import PinGate
 from toolgate.server.features.mounts.publisher import StatusPublisher
 from toolgate.server.features.mounts.upstream.errors import UpstreamFault
 from toolgate.server.protocol.notifications import LISTS
-from toolgate.server.state import flags
-from toolgate.server.state.store import StateError
 from toolgate.tools.api.registry import Part, Registry
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from toolgate.server.base.reports.page_part import PagePart
-    from toolgate.server.features.mounts.grants.identities import Identities
     from toolgate.server.features.mounts.pages.site import MountSite
-    from toolgate.server.features.mounts.sign_in.service import SignInService
     from toolgate.transports.web.http import Request, WebEndpoint
     from toolgate.transports.web.page_context import PageContext, Visitor
 
@@ -79,15 +62,15 @@ class MountsFeature:
         self._control: MountControl | None = None
         self._publisher: StatusPublisher | None = None
         self._comparison: FileComparison | None = None  # with other servers on the state
-        self._pins: PinBook | None = None
-        self._choices: ChoiceBook | None = None
-        self._sharing: ChoiceSharing | None = None  # with other servers on the state
+        self._pins: PinReader | None = None
+        self._choices: LazyChoices | None = None
+        self._sign_ins: LazySignIns | None = None
         self._site: MountSite | None = None  # once a page is served
-        self._sign_ins: SignInService | None = None  # once a mount or a page needs them
-        self._identities: Identities | None = None  # likewise
         self._serves = False  # whether other lists can be announced
 
     def build(self, host: AppHost) -> None:
+        self._choices = LazyChoices(host, partial(self._note_choice, host), self._tell_processes)
+        sign_ins = self._sign_ins = LazySignIns(host, partial(self._note_sign_in, host))
         host.mount_names += host.config.mounts
         host.part_sources += (self._views.list_parts, self._list_events)
         host.metric_rows.append(lambda: mount_rows(lambda: [served.mount for served in self._list_served()]))
@@ -97,7 +80,7 @@ class MountsFeature:
         host.page_parts += (
             lambda: self._open_site(host).mounts_part,
             lambda: self._create_secrets_part(host),
-            lambda: self._create_connections_part(host),
+            lambda: self._create_connections_part(sign_ins),
             lambda: self._open_site(host).people_part,
         )
         host.page_routes.append(lambda pages, identify: self._add_pages(host, pages, identify))
@@ -106,23 +89,18 @@ class MountsFeature:
         host.jobs.append(Job(lambda: self._follow(host), FOLLOW_AFTER))
         host.jobs.append(Job(self._end_left, LOOK))
         if host.signs_in:
-            host.jobs.append(Job(lambda: self._open_sign_ins(host).end_orphans(), FOLLOW_AFTER))
+            host.jobs.append(Job(lambda: sign_ins.open().end_orphans(), FOLLOW_AFTER))
 
     async def connect(self, host: AppHost) -> None:
         """Raises UsageError for a table that can't be read."""
         self._id = make_id(host)
-        self._pins = PinBook(host.store, lambda: self._renew(host))
-        choices = self._open_choices(host)
-        try:
-            await choices.load()
-        except StateError:
-            choices.load_soon()
-        self._mounts = MountSet(
-            lambda config: self._create_mount(host, config),
-            self._close_mount,
-            lambda: self._serve_others(host),
-            lambda configs: self._load_pins(host, configs),
-        )
+        choices, sign_ins = self._choices, self._sign_ins
+        assert choices is not None and sign_ins is not None  # it was built
+        pins = self._pins = PinReader(host, lambda: self._renew(host))
+        await choices.load()
+        on_lists = partial(self._note_lists, host)
+        factory = MountFactory(host, pins.book, sign_ins, self._views, on_lists, self._publish_soon, self._tell_turn)
+        self._mounts = MountSet(factory.create, factory.close, lambda: self._serve_others(host), pins.load)
         await self._mounts.apply(read_own_mounts(host.config))
 
     @contextlib.asynccontextmanager
@@ -130,7 +108,8 @@ class MountsFeature:
         self._serves = True
         if host.is_shared and (bus := host.bus()) is not None:
             bus.mail.receive(KIND, ParkedOffice(self._find_parked).handle)
-            self._sharing = ChoiceSharing(bus, self._open_choices(host))
+            if self._choices is not None:
+                self._choices.share_with(bus)
             self._comparison = FileComparison(bus, self._list_configs, self._publish_differing)
             host.jobs.append(Job(self._comparison.run, FOLLOW_AFTER))
             host.jobs.append(Job(self._follow_pins, PINS_EVERY))
@@ -144,13 +123,11 @@ class MountsFeature:
             if self._mounts is not None:
                 await self._mounts.close()
             if self._pins is not None:
-                await self._pins.close()
+                await self._pins.book.close()
             if self._choices is not None:
                 self._choices.close()
             if self._sign_ins is not None:
                 await self._sign_ins.close()
-            if self._identities is not None:
-                await self._identities.close()
             await publisher.end()
 
     def _create_secrets_part(self, host: AppHost) -> "PagePart":
@@ -163,29 +140,25 @@ class MountsFeature:
         for served in self._list_served():
             served.mount.end_outdated(principal)
 
-    def _create_connections_part(self, host: AppHost) -> "PagePart":
+    def _create_connections_part(self, sign_ins: LazySignIns) -> "PagePart":
         from toolgate.server.features.mounts.sign_in.page_part import ConnectionsPart  # start-up, as above
 
-        return ConnectionsPart(self._open_sign_ins(host))
+        return ConnectionsPart(sign_ins.open())
 
     def _add_pages(
         self, host: AppHost, pages: "PageContext", identify: "Callable[[Request], Awaitable[Visitor | None]]"
     ) -> "Iterable[tuple[str, WebEndpoint]]":
-        self._open_sign_ins(host).public_url = pages.public_url if host.has_sign_in_page else ""
-        self._use_provider(host, pages.public_url)
+        if self._sign_ins is not None:
+            self._sign_ins.take_pages(pages.public_url)
         return self._open_site(host).routes(pages, identify)
 
     def _open_site(self, host: AppHost) -> "MountSite":
         from toolgate.server.features.mounts.pages.site import MountSite  # start-up, as above
 
         if self._site is None:
-            self._site = MountSite(host, self._list_served, self._open_choices(host), self._open_sign_ins(host))
+            assert self._choices is not None and self._sign_ins is not None  # it was built
+            self._site = MountSite(host, self._list_served, self._choices.open(), self._sign_ins.open())
         return self._site
-
-    def _open_choices(self, host: AppHost) -> ChoiceBook:
-        if self._choices is None:
-            self._choices = ChoiceBook(host.store, partial(self._note_choice, host), self._share_choices)
-        return self._choices
 
     def _find_choice(self, principal: str) -> SwitchedOff | None:
         return self._choices.find(principal) if self._choices is not None else None
@@ -211,28 +184,11 @@ class MountsFeature:
         if self._site is not None:
             self._site.mounts_part.notify(principal)
 
-    async def _share_choices(self) -> None:
-        if self._sharing is not None:
-            self._sharing.tell()
-        if self._control is not None:  # processes of this machine
+    async def _tell_processes(self) -> None:
+        """Have other processes on this machine look at what people have switched off."""
+        if self._control is not None:
             with contextlib.suppress(OSError):
                 await asyncio.to_thread(self._control.wish, "choices", "all")
-
-    def _use_provider(self, host: AppHost, public_url: str) -> None:
-        """Have people's sign-ins at an identity provider kept while a mount asks for them."""
-        from toolgate.server.auth.login.providers import OpenIdProvider  # start-up, as above
-
-        for provider in host.identity_providers:
-            if isinstance(provider, OpenIdProvider):
-                self._open_identities(host).use(provider, public_url)
-
-    def _open_identities(self, host: AppHost) -> "Identities":
-        from toolgate.server.features.mounts.grants.identities import Identities  # start-up, as above
-
-        if self._identities is None:
-            service = self._open_sign_ins(host)
-            service.identities = self._identities = Identities(service.store)
-        return self._identities
 
     def _note_sign_in(self, host: AppHost, principal: str, mount: str, is_over: bool) -> None:
         for served in self._list_served():
@@ -241,29 +197,13 @@ class MountsFeature:
                 if not is_over:
                     self._fetch_lists(host, served, principal)
 
-    def _open_sign_ins(self, host: AppHost) -> "SignInService":
-        from toolgate.server.auth.principal_names import PrincipalNames  # start-up: few mounts need them
-        from toolgate.server.features.mounts.sign_in.service import SignInService
-        from toolgate.server.features.mounts.sign_in.store import ConnectionStore
-
-        if self._sign_ins is None:
-            store, keys = host.store(), host.keys()
-            self._sign_ins = SignInService(
-                ConnectionStore(store, keys),
-                SecretStore(store, keys),
-                host.config.name,
-                partial(self._note_sign_in, host),
-                PrincipalNames(store).find_label,
-            )
-        return self._sign_ins
-
     async def _follow(self, host: AppHost) -> None:
         mounts, control, publisher = self._mounts, self._control, self._publisher
         assert mounts is not None and control is not None and publisher is not None  # the server runs
         folders = [host.config.config_path.parent, *control.wishes]
         if self._pins is not None:  # a wish of the time before `begin` is not followed
             names = [served.mount.name for served in self._list_served()]
-            await self._reload_pins([name for name in names if self._pins.is_loaded(name)])
+            await self._pins.reload([name for name in names if self._pins.book.is_loaded(name)])
 
         async def look() -> None:
             await mounts.follow(host.config)
@@ -272,10 +212,10 @@ class MountsFeature:
             for name in await asyncio.to_thread(control.take_wishes, "logs"):
                 if (record := await mounts.read_record(name)) is not None:
                     await asyncio.to_thread(control.answer, name, record)
-            if names := await asyncio.to_thread(control.take_wishes, "pins"):
-                await self._reload_pins(names)
-            if await asyncio.to_thread(control.take_wishes, "choices"):
-                self._read_choices()
+            if (names := await asyncio.to_thread(control.take_wishes, "pins")) and self._pins is not None:
+                await self._pins.reload(names)
+            if await asyncio.to_thread(control.take_wishes, "choices") and self._choices is not None:
+                self._choices.load_soon()
             await publisher.publish()
 
         await watch_folders("config", lambda: folders, look, DEBOUNCE)
@@ -288,36 +228,14 @@ class MountsFeature:
                     served.mount.end_unused(session, LEFT_AFTER)
             await asyncio.sleep(LOOK)
 
-    async def _load_pins(self, host: AppHost, configs: Sequence[MountConfig]) -> None:
-        """Read what was approved of mounts, where nothing of them may be served before that is known."""
-        pins = self._pins
-        assert pins is not None  # the server runs
-        needed = [
-            config.name
-            for config in configs
-            if _find_mode(host, config) == "hold" or pins.may_know(flags.MOUNT_REFUSALS, config.name)
-        ]
-        if needed:
-            with contextlib.suppress(StateError):  # the gates are shut, and have it tried again
-                await pins.load(needed)
-
     async def _follow_pins(self) -> None:
         """Take what is decided at other servers, again and again."""
+        pins, choices = self._pins, self._choices
+        assert pins is not None and choices is not None  # the server runs
         while True:
-            await self._reload_pins([served.mount.name for served in self._list_served()])
-            self._read_choices()
+            await pins.reload([served.mount.name for served in self._list_served()])
+            choices.load_soon()
             await asyncio.sleep(PINS_EVERY)
-
-    async def _reload_pins(self, names: Sequence[str]) -> None:
-        if self._pins is not None and names:
-            try:
-                await self._pins.load(names)
-            except StateError as error:
-                log.warning("what was approved of mounted servers can't be read yet: %s", error)
-
-    def _read_choices(self) -> None:
-        if self._choices is not None:
-            self._choices.load_soon()
 
     def _renew(self, host: AppHost) -> None:
         """Other pins count than before."""
@@ -348,11 +266,11 @@ class MountsFeature:
         for served in self._list_served():
             served.forwarder.parked.end(principal)
             served.mount.end_principal(principal)
-        if self._choices is not None:
-            await self._choices.remove(principal)
+        assert self._choices is not None and self._sign_ins is not None  # it was built
+        await self._choices.remove(principal)
         await personal_lists.remove_person(host.store(), principal)
         await SecretStore(host.store(), host.keys()).remove_all(principal)
-        await self._open_sign_ins(host).disconnect(principal)
+        await self._sign_ins.open().disconnect(principal)
 
     def _tell_turn(self, mount: str, principal: str, fault: UpstreamFault | None) -> None:
         """A mount fails for a principal, or works again."""
@@ -392,64 +310,3 @@ class MountsFeature:
         if principal and self._serves:
             for kind in LISTS:
                 host.notifications().announce_list(kind, principal)
-
-    async def _close_mount(self, served: ServedMount) -> None:
-        served.forwarder.close()
-        if self._sign_ins is not None:
-            self._sign_ins.close_tokens(served.mount.config)
-        if self._identities is not None:
-            self._identities.close_mount(served.mount.config)
-        await served.mount.close()
-
-    def _create_mount(self, host: AppHost, config: MountConfig) -> ServedMount:
-        store = ListStore(host.folder() / FOLDER, config)
-        store.load()
-        assert self._pins is not None  # the server runs
-        gate = PinGate(config, _find_mode(host, config), self._pins, lambda: store.all)
-        gate.begin()
-        secrets, personal = create_resolver(host, config), None
-        if config.is_personal or secrets is not None:
-            personal = PersonalLists(host.store(), host.keys(), config.name, store.server)
-        mount = Mount(
-            config,
-            store,
-            gate,
-            create_opener(host, config, self._create_tokens(host, config)),
-            partial(self._note_lists, host),
-            self._publish_soon,
-            partial(self._tell_turn, config.name),
-            secrets,
-            personal,
-        )
-        per = config.per or ("session" if config.url and host.config.is_remote else "person")
-        forwarder = RequestForwarder(
-            mount, per, host.bus() if host.is_shared else None, self._create_waits(host, mount)
-        )
-        return ServedMount(mount, forwarder, PartMaker(config, forwarder), per)
-
-    def _create_waits(self, host: AppHost, mount: Mount) -> SignInWaits | None:
-        """Return what has calls wait where each person signs in."""
-        if mount.config.auth != "oauth":
-            return None
-        return SignInWaits(
-            self._open_sign_ins(host).create_elicitation(mount.config), partial(self._views.check, mount)
-        )
-
-    def _create_tokens(self, host: AppHost, config: MountConfig) -> TokenSources | None:
-        """Return what the requests of a mount carry, if it says how they get tokens."""
-        match config.auth:
-            case "oauth":
-                return self._open_sign_ins(host).open_tokens(config)
-            case "client_credentials":
-                return create_client_tokens(config)
-            case "exchange":
-                identities = self._open_identities(host)
-                identities.open_mount(config)
-                return create_person_tokens(config, identities)
-            case _:
-                return None
-
-
-def _find_mode(host: AppHost, config: MountConfig) -> OnChange:
-    """Return what becomes of what is new in a mount's lists. Over stdio, who upgrades a server is its user."""
-    return config.on_change or ("hold" if host.config.is_remote else "warn")

@@ -93,10 +93,11 @@ class SignInService:
         find_link = partial(self._find_link, config.name)
         return SignInElicitation(config, arrivals, find_link, self._find_label, self.store.now)
 
-    def close_tokens(self, config: MountConfig) -> None:
-        """Forget a mount that is served no more."""
+    async def close_tokens(self, config: MountConfig) -> None:
+        """Forget a mount that is served no more, once what is being refreshed is stored."""
         if self._configs.get(config.name) is config:
-            del self._configs[config.name], self._tokens[config.name]
+            del self._configs[config.name]
+            await self._tokens.pop(config.name).close()
 
     @property
     def configs(self) -> list[MountConfig]:
@@ -149,8 +150,7 @@ class SignInService:
         return self._watchers.watch(principal, notify)
 
     async def close(self) -> None:
-        """Wait a moment for what is being refreshed and revoked."""
-        await asyncio.gather(*(tokens.close() for tokens in self._tokens.values()))
+        """Wait a moment for what is being revoked."""
         if self._revoking:
             await asyncio.wait(self._revoking, timeout=REVOKE_WITHIN)
 

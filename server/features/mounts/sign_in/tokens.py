@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 import msgspec
 from msgspec.structs import replace
 
+from toolgate.server.base.text import to_line
 from toolgate.server.cli.mcp_client.challenge import parse_challenge
 from toolgate.server.cli.sign_in.discovery import MAX_SCOPES, SCOPE
 from toolgate.server.cli.sign_in.requests import OAuthRequests
@@ -25,6 +26,8 @@ from toolgate.server.features.mounts.upstream.errors import MountError
 from toolgate.server.state.store import StateError
 
 ANSWER_WITHIN = 50.0  # seconds from the mark of a refresh to the storing of its answer
+CLOSE_WITHIN = 10.0  # seconds that the end of a server waits for answers, as for revocations
+MAX_WORDS = 200  # characters of the scopes that a call lacks, in its error
 LOOK = 0.2  # seconds between two looks for the answer to another server's refresh
 MAX_KEPT = 10_000  # tokens in memory
 KEPT_FOR = 15.0  # seconds until the state is asked again: a person may end the connection at another server
@@ -113,7 +116,7 @@ class MountTokens:
             held = await self._store.find(principal, self._config.name)
             if held is not None and held.signed_in is not None and held.signed_in.access_token == token:
                 await self._store.note_wanted(held, wanted)
-        return self.create_refusal(f"it wants more rights: {wanted}")
+        return self.create_refusal(f"it wants more rights: {to_line(wanted, MAX_WORDS)}")
 
     async def note_rejected(self, principal: str, token: str) -> MountError:
         """Return the error of a call whose token is rejected, though it is fresh. It ends the connection."""
@@ -125,10 +128,10 @@ class MountTokens:
         self.forget(principal)
         return self.create_refusal(why)
 
-    async def close(self) -> None:
-        """Let refreshes that are sent store their answers."""
+    async def close(self, within: float = CLOSE_WITHIN) -> None:
+        """Let refreshes that are sent store their answers, for so many seconds. What becomes of others nobody knows."""
         if self._work:
-            await asyncio.wait(list(self._work.values()), timeout=ANSWER_WITHIN)
+            await asyncio.wait(list(self._work.values()), timeout=within)
 
     def _forget_work(self, principal: str, task: "asyncio.Task[str]") -> None:
         if self._work.get(principal) is task:

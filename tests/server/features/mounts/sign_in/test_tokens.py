@@ -12,6 +12,9 @@ from tests.server.features.mounts.sign_in.far_sign_in import FarSignIn, far_sign
 from tests.server.state.conftest import each_store as each_store
 from tests.server.state.each_store import ON_EACH, with_store
 from toolgate.server.features.mounts.config.mount_config import MountConfig
+from toolgate.server.features.mounts.kept_secrets.secret_store import SecretStore
+from toolgate.server.features.mounts.pins.gate import digest_server
+from toolgate.server.features.mounts.sign_in.service import SignInService
 from toolgate.server.features.mounts.sign_in.store import ConnectionStore, Departure, FarClient, SignedIn, SignInFault
 from toolgate.server.features.mounts.sign_in.tokens import MountTokens
 from toolgate.server.features.mounts.upstream.errors import MountError
@@ -28,11 +31,12 @@ class Scene:
         self.far = far
         self.config = MountConfig(name="far", url=f"{far.origin}/mcp", auth="oauth")
         self.stores = [ConnectionStore(store, keys) for _ in range(2)]
+        self.secrets = SecretStore(store, keys)
         self.servers = [
             MountTokens(self.config, "digest", each, lambda: LINK, self._find_secret) for each in self.stores
         ]
 
-    async def connect(self) -> None:
+    async def connect(self, server: str = "digest") -> None:
         store, told = self.stores[0], self.far.issue("ada-there", "read")
         signed_in = SignedIn(
             self.far.origin,
@@ -44,9 +48,12 @@ class Scene:
             told["access_token"],
             told["refresh_token"],
         )
-        state = await store.depart("ada", Departure("far", "digest", "verifier", LINK, True, signed_in))
+        state = await store.depart("ada", Departure("far", server, "verifier", LINK, True, signed_in))
         departure = await store.take_departure("ada", state)
         assert departure is not None and await store.keep("ada", departure, signed_in, 1.0)
+
+    async def find_label(self, principal: str) -> str:
+        return principal
 
     async def _find_secret(self, _: MountConfig) -> str:
         return ""
@@ -80,6 +87,38 @@ def test_a_caller_that_leaves_ends_no_refresh(tmp_path: Path) -> None:
         first.cancel()
         assert await scene.servers[0].find("ada") == await scene.servers[1].find("ada") == scene.far.last
         assert (scene.far.refreshes, scene.far.reused) == (1, 0)
+
+    run(tmp_path, body)
+
+
+def test_the_end_of_a_server_waits_for_no_refresh_that_takes_too_long(tmp_path: Path) -> None:
+    async def body(scene: Scene) -> None:
+        scene.far.refresh_may_end.clear()
+        asking = asyncio.create_task(scene.servers[0].find("ada"))
+        while not scene.far.refreshes:
+            await asyncio.sleep(0.01)
+        await scene.servers[0].close(within=0.0)
+        assert not asking.done()
+        scene.far.refresh_may_end.set()
+        assert await asking == scene.far.last
+
+    run(tmp_path, body)
+
+
+def test_a_mount_that_is_closed_lets_a_refresh_store_its_answer(tmp_path: Path) -> None:
+    async def body(scene: Scene) -> None:
+        store, config = scene.stores[0], scene.config
+        service = SignInService(store, scene.secrets, "here", lambda *_: None, scene.find_label)
+        tokens = service.open_tokens(config)
+        await scene.connect(digest_server(config))
+        scene.far.refresh_takes = 0.2
+        asking = asyncio.create_task(tokens.find("ada"))
+        while not scene.far.refreshes:
+            await asyncio.sleep(0.01)
+        await service.close_tokens(config)
+        held = await store.find("ada", "far")
+        assert held is not None and held.signed_in is not None and held.refreshing_since is None
+        assert held.signed_in.access_token == scene.far.last == await asking
 
     run(tmp_path, body)
 
