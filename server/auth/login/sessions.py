@@ -16,6 +16,7 @@ import msgspec
 from toolgate.server.auth.address_blocks import AddressLimiter
 from toolgate.server.auth.login.accounts import Person, save_person
 from toolgate.server.base.bus.memory_keys import MemoryKeys
+from toolgate.server.base.pkce import create_challenge
 from toolgate.server.state.rows import people as people_rows
 from toolgate.server.state.rows.grants import hash_secret
 
@@ -190,5 +191,4 @@ def derive_value(ticket: str, what: str) -> str:
 
 def pkce_challenge(ticket: str) -> dict[str, str]:
     """Return PKCE's parameters (RFC 7636 section 4.3)."""
-    digest = hashlib.sha256(derive_value(ticket, "verifier").encode()).digest()
-    return {"code_challenge": base64.urlsafe_b64encode(digest).decode().rstrip("="), "code_challenge_method": "S256"}
+    return create_challenge(derive_value(ticket, "verifier"))

@@ -1,7 +1,5 @@
 """Sign in to a server in the browser, and sign out (`toolgate login URL`, `toolgate logout URL`)."""
 
-import base64
-import hashlib
 import secrets
 import shlex
 import shutil
@@ -9,6 +7,7 @@ import subprocess
 import sys
 from urllib.parse import urlencode, urlsplit
 
+from toolgate.server.base.pkce import create_challenge
 from toolgate.server.base.text import escape_unprintable
 from toolgate.server.cli.mcp_client.client import McpClientError
 from toolgate.server.cli.mcp_client.http import get_origin
@@ -39,8 +38,7 @@ async def login(config: Config, *, url: str, client: str | None) -> int:
             "response_type": "code",
             "client_id": chosen.id,
             "redirect_uri": receiver.redirect_uri,
-            "code_challenge": base64.urlsafe_b64encode(hashlib.sha256(verifier.encode()).digest()).decode().rstrip("="),
-            "code_challenge_method": "S256",
+            **create_challenge(verifier),
             "resource": url,
             "state": receiver.state,
             **({"scope": " ".join(scopes)} if scopes else {}),

@@ -3,7 +3,6 @@
 Source: MCP 2026-07-28 basic/authorization, RFC 7636, RFC 8707, RFC 9207.
 """
 
-import base64
 import hashlib
 import hmac
 import secrets
@@ -14,6 +13,7 @@ from urllib.parse import urlencode, urlsplit
 import msgspec
 from msgspec.structs import replace
 
+from toolgate.server.base.pkce import create_challenge
 from toolgate.server.base.text import to_line
 from toolgate.server.cli.mcp_client.challenge import parse_challenge
 from toolgate.server.cli.mcp_client.client import McpClientError
@@ -112,14 +112,12 @@ class MountSignIn:
             self._config.name, self.server, verifier, self._redirect_uri, server.sends_issuer, granted
         )
         state = await self._store.depart(principal, departure)
-        digest = hashlib.sha256(verifier.encode()).digest()
         asked = {
             "response_type": "code",
             "client_id": client.id,
             "redirect_uri": self._redirect_uri,
             "state": state,
-            "code_challenge": base64.urlsafe_b64encode(digest).decode().rstrip("="),
-            "code_challenge_method": "S256",
+            **create_challenge(verifier),
             "resource": found.resource,
             **({"scope": scope} if scope else {}),
         }

@@ -22,6 +22,10 @@ MAX_DEPARTURES = 8  # of one person; the oldest give way
 UNREADABLE = "its tokens can't be read: the key that sealed them was lost"
 
 
+class SignInFault(ToolError):
+    """A sign-in at a mounted server failed; the text says why, to the person."""
+
+
 class FarClient(msgspec.Struct, frozen=True):
     """The client that this server is at an authorization server. `method`: how it shows its secret, if it has one."""
 
@@ -285,10 +289,6 @@ class ConnectionStore:
             ended,
             row.made_at,
         )
-
-
-class SignInFault(ToolError):
-    """A sign-in at a mounted server failed; the text says why, to the person."""
 
 
 def _hash(state: str) -> str:
