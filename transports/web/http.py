@@ -101,6 +101,9 @@ def with_headers(response: Response, *headers: tuple[str, str]) -> Response:
     return response
 
 
+KEY_FORM = r"[A-Za-z0-9_-]{43}"  # the form of most cookies: that of `new_secret`
+
+
 class Cookies:
     """The cookies of one public URL. Over https they are bound to its host (`__Host-`). On http loopback the name has
     the port, since ports share cookies. A path is in the name too: another path may be another server."""
@@ -112,13 +115,13 @@ class Cookies:
         self._prefix = "__Host-toolgate-" if self._secure else f"toolgate-{parts.port or 80}-"
         self._prefix += f"{short_hash(path)}-" if path else ""
 
-    def get(self, request: Request, name: str) -> str:
-        """Return the cookie's value; "" if it is missing or not ours: ours are 43 characters of base64url. Of two with
-        one name the first counts: browsers send the more specific one first."""
+    def get(self, request: Request, name: str, form: str = KEY_FORM) -> str:
+        """Return the cookie's value; "" if it is missing or not ours: it has another form. Of two with one name the
+        first counts: browsers send the more specific one first."""
         pattern = r"(?:^|;)\s*" + re.escape(self._prefix + name) + r"=([^;]*)"
         found = re.search(pattern, request.headers.get("cookie", ""))
         value = found[1].strip() if found is not None else ""
-        return value if re.fullmatch(r"[A-Za-z0-9_-]{43}", value) else ""
+        return value if re.fullmatch(form, value) else ""
 
     def set(self, name: str, value: str, seconds: float) -> tuple[str, str]:
         """Return the header that sets the cookie."""

@@ -18,7 +18,6 @@ from toolgate.transports.web.sign_in_context import SESSION, SignInContext, form
 from toolgate.transports.web.templates import SCRIPT_POLICY
 
 CALLBACK = "/callback"  # operators have registered it at their providers
-HOME_PAGE = ""  # the path after a sign-in that no client asked for
 SIGN_IN_REFUSED = "Wrong name or password."  # for people
 WRONG_CODE = "That code is wrong or has expired. Use the newest one in the server log."
 ACCOUNT_EXISTS = "The first account has been created in the meantime. Sign in with it."
@@ -43,7 +42,7 @@ class LoginPages:
         query = read_query(request)
         question, switch = query.get("question", ""), "switch" in query
         if not switch and (await self._context.identify_visitor(request)).person is not None:
-            return self._onward(question)
+            return self._onward(request, question)
         only = list(self._sign_in.providers)
         if question and self._sign_in.accounts is None and len(only) == 1:
             return self._context.redirect_to("consent", question=question, via=only[0], switch="1" if switch else "")
@@ -65,7 +64,7 @@ class LoginPages:
         if person is None:
             code = "" if problem == WRONG_CODE else code
             return await self._page(request, question, 403, problem, name, switch, code)
-        onward = await self._context.start_session(request, person, self._onward(question))
+        onward = await self._context.start_session(request, person, self._onward(request, question))
         return with_headers(onward, *await self._context.device_cookies(person))
 
     async def _check_and_record(self, request: Request, fields: Mapping[str, str]) -> tuple[Person | None, str]:
@@ -176,9 +175,10 @@ class LoginPages:
             self._sign_in.record(REFUSED, provider.key, self._context.client_address(request))
             return with_headers(self._failure_page(error, login), clear)
         self._sign_in.record(ACCEPTED, provider.key, self._context.client_address(request), person.name)
-        onward = self._context.redirect_to(HOME_PAGE)
         if login.consent_id:
             onward = await self._context.answer_question(login.consent_id, person, login.scopes)
+        else:
+            onward = self._context.send_onward(request)
         return with_headers(await self._context.start_session(request, person, onward), clear)
 
     def _failure_page(self, error: SignInError, login: PendingLogin) -> Response:
@@ -216,8 +216,10 @@ class LoginPages:
         )
         return with_headers(page, self._context.cookies.clear(SESSION))
 
-    def _onward(self, question: str) -> Response:
-        return self._context.redirect_to("consent" if question else HOME_PAGE, question=question)
+    def _onward(self, request: Request, question: str) -> Response:
+        if question:
+            return self._context.redirect_to("consent", question=question)
+        return self._context.send_onward(request)
 
     def _callback_url(self, provider: IdentityProvider) -> str:
         return f"{self._context.public_url}{self.callback_paths[provider.key]}"

@@ -4,8 +4,10 @@ A form is bound to the login session. Before there is one, it is bound to a cook
 don't disturb each other.
 """
 
+import base64
 import hashlib
 import hmac
+import re
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
@@ -20,9 +22,14 @@ from toolgate.server.base.principal import LOCAL_NAME
 from toolgate.transports.http.requests.asgi import Application, Receive, Scope, Send, headers_of, is_browser, respond
 from toolgate.transports.http.requests.cors import HeaderLines
 from toolgate.transports.http.wire.request import WholeResponse, format_lines
-from toolgate.transports.web.http import Cookies, new_secret, redirect, short_hash
+from toolgate.transports.web.http import Cookies, new_secret, redirect, short_hash, with_headers
 from toolgate.transports.web.templates import PageTemplates
 
+HOME_PAGE = ""  # the path after a sign-in that nothing else was asked with
+ONWARD, ONWARD_TIME = "onward", 600.0  # the cookie of a page that a stranger asked for; seconds that it holds
+ONWARD_FORM = r"[A-Za-z0-9_-]{1,1024}"
+MAX_ONWARD = 512  # characters: no page of ours asks for more
+OWN_PAGE = re.compile(r"[a-z]+(?:/[a-z]+)*(?:\?[A-Za-z0-9_.~%=&-]*)?")  # below the base: it leads to no other server
 FORM_TIME = 3600.0  # seconds that a form stays valid
 STALE = "This page is no longer current, so nothing was done. Please try again."  # for people
 NO_ACTION = "The form named no action, so nothing was done. Reload this page and try again."
@@ -96,6 +103,26 @@ class PageContext:
     def first_page_link(self) -> dict[str, Any]:
         """Return the values of a notice that lead to the first page."""
         return {"again": f"{self.base}/", "again_label": "Go to the first page"}
+
+    def send_to_login(self, page: str, **query: str) -> Response:
+        """Have a stranger sign in, who then comes to this page of ours."""
+        asked = self.path_of(page, **query).removeprefix(f"{self.base}/")
+        if len(asked) > MAX_ONWARD or OWN_PAGE.fullmatch(asked) is None:
+            return self.redirect_to("login")
+        kept = base64.urlsafe_b64encode(asked.encode()).decode().rstrip("=")
+        return with_headers(self.redirect_to("login"), self.cookies.set(ONWARD, kept, ONWARD_TIME))
+
+    def send_onward(self, request: Request) -> Response:
+        """Send a person who has signed in to the page that they asked for before, or else to the first one."""
+        kept = self.cookies.get(request, ONWARD, ONWARD_FORM)
+        if not kept:
+            return self.redirect_to(HOME_PAGE)
+        try:
+            asked = base64.urlsafe_b64decode(kept + "=" * (-len(kept) % 4)).decode("ascii")
+        except ValueError:
+            asked = ""
+        page = asked if OWN_PAGE.fullmatch(asked) else HOME_PAGE  # others may set cookies, too
+        return with_headers(redirect(f"{self.base}/{page}"), self.cookies.clear(ONWARD))
 
     def redirect_to(self, page: str, **query: str) -> Response:
         return redirect(self.path_of(page, **query))

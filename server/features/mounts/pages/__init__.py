@@ -5,6 +5,7 @@
     codes_page       /mounts/codes: what each code of an error means
     people_page      /mounts/people: all people's connections, for administrators
     people_part      the part of the first page that leads there
+    person_page      what those two have in common
     administrators   who may see that page
     site             makes all of these
 

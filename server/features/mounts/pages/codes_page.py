@@ -24,5 +24,5 @@ class CodesPage:
 
     async def _show(self, request: Request) -> Response:
         if await self._identify(request) is None:
-            return self._context.redirect_to("login")
+            return self._context.send_to_login(PATH)
         return self._context.pages.render_file(TEMPLATE, codes=sorted(CODES.items()))

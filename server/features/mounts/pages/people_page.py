@@ -17,6 +17,7 @@ from toolgate.server.auth.tokens.access_tokens import OWN_ISSUER
 from toolgate.server.base.principal import Principal
 from toolgate.server.base.reports.page_part import ALREADY_ENDED
 from toolgate.server.features.mounts.pages.administrators import Administrators
+from toolgate.server.features.mounts.pages.person_page import PersonPage
 from toolgate.server.features.mounts.sign_in.service import SignInService
 from toolgate.server.features.mounts.sign_in.store import ConnectionSummary
 from toolgate.server.policy.sign_in_methods import format_identity
@@ -66,46 +67,43 @@ class PeoplePage:
 
     def routes(self) -> Iterator[tuple[str, WebEndpoint]]:
         """Yield the path with its endpoint."""
-        handlers = {"GET": self._show, "HEAD": self._show, "POST": self._act}
-        yield f"/{PATH}", WebEndpoint(handlers, self._context.error_page, admit=self._admit)
+        yield PersonPage(PATH, self._context, self._identify, self._show, self._act, self._find_refusal).route()
 
-    async def _admit(self, request: Request) -> Response | None:
-        """Return the answer to whoever is no administrator, and whose form is not read; None for one who is."""
-        visitor = await self._identify(request)
-        if visitor is None:
-            return self._context.redirect_to("login")
+    async def _find_refusal(self, visitor: Visitor) -> Response | None:
+        """Return the answer to whoever is no administrator, or None for one who is."""
         is_administrator = await self._administrators.includes(principal_of(visitor))
         return None if is_administrator else self._context.error_page(404, NOT_THERE)
 
-    async def _show(self, request: Request) -> Response:
-        refusal = await self._admit(request)
-        return refusal if refusal is not None else await self._render(request, read_query(request))
+    async def _show(self, request: Request, visitor: Visitor) -> Response:
+        return await self._render(request, visitor, read_query(request), await self._read_people())
 
-    async def _act(self, request: Request) -> Response:
-        """End the connection that a button names by its person and mount. Whoever posts it was admitted."""
-        visitor = await self._identify(request)
-        if visitor is None:
-            return self._context.redirect_to("login")
+    async def _act(self, request: Request, visitor: Visitor) -> Response:
+        """End the connection that a button names by its person and mount."""
         fields = dict(await read_form(request))
         if (fault := self._context.find_csrf_fault(request, visitor, fields, PATH, "")) is not None:
             return self._context.error_page(403, fault)
         principal, _, mount = fields.get("end", "").partition(" ")
-        if not principal or not mount:
-            return await self._render(request, {}, status=400, problem=NO_ACTION)
-        if not await self._service.disconnect(principal, mount):
-            return await self._render(request, {}, status=404, problem=ALREADY_ENDED)
         people = await self._read_people()
+        if not principal or not mount:
+            return await self._render(request, visitor, {}, people, status=400, problem=NO_ACTION)
+        if not await self._service.disconnect(principal, mount):
+            return await self._render(request, visitor, {}, people, status=404, problem=ALREADY_ENDED)
         person, actor = (_name(people, each) for each in (principal, principal_of(visitor)))
         log.warning("connection ended: of %s at mount %s, by the administrator %s", person, mount, actor)
-        return await self._render(request, {}, done=ENDED)
+        return await self._render(request, visitor, {}, people, done=ENDED)
 
     async def _render(
-        self, request: Request, query: Mapping[str, str], *, status: int = 200, done: str = "", problem: str = ""
+        self,
+        request: Request,
+        visitor: Visitor,
+        query: Mapping[str, str],
+        people: Mapping[str, ShownPerson],
+        *,
+        status: int = 200,
+        done: str = "",
+        problem: str = "",
     ) -> Response:
-        visitor = await self._identify(request)
-        assert visitor is not None  # it was admitted
         looked_for = query.get("who", "").strip()
-        people = await self._read_people()
         chosen = _find_people(people, looked_for) if looked_for else None
         principal, _, mount = query.get("after", "").partition(" ")
         found = await self._service.store.list_all((principal, mount), PAGE + 1, chosen)

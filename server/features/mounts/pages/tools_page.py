@@ -11,6 +11,7 @@ import msgspec
 from toolgate.server.features.mounts.choices.book import ChoiceBook
 from toolgate.server.features.mounts.choices.switched_off import NOTHING, UNREADABLE, ChoiceError
 from toolgate.server.features.mounts.pages.mounts_part import list_tools
+from toolgate.server.features.mounts.pages.person_page import PersonPage
 from toolgate.server.features.mounts.parts.views import ServedMount
 from toolgate.transports.web.http import Request, Response, WebEndpoint, read_form, read_query, short_hash, with_headers
 from toolgate.transports.web.page_context import PageContext, Visitor, format_sentence, principal_of
@@ -53,24 +54,13 @@ class ToolsPage:
 
     def routes(self) -> Iterator[tuple[str, WebEndpoint]]:
         """Yield the path with its endpoint."""
-        handlers = {"GET": self._show, "HEAD": self._show, "POST": self._act}
-        yield f"/{PATH}", WebEndpoint(handlers, self._context.error_page, admit=self._admit)
+        yield PersonPage(PATH, self._context, self._identify, self._show, self._act).route()
 
-    async def _admit(self, request: Request) -> Response | None:
-        """Return the answer to a stranger, whose form is not read."""
-        return self._context.redirect_to("login") if await self._identify(request) is None else None
-
-    async def _show(self, request: Request) -> Response:
-        visitor = await self._identify(request)
-        if visitor is None:
-            return self._context.redirect_to("login")
+    async def _show(self, request: Request, visitor: Visitor) -> Response:
         query = read_query(request)
         return self._render(request, visitor, query.get("name", ""), _parse_page(query.get("page", "")))
 
-    async def _act(self, request: Request) -> Response:
-        visitor = await self._identify(request)
-        if visitor is None:
-            return self._context.redirect_to("login")
+    async def _act(self, request: Request, visitor: Visitor) -> Response:
         fields = await read_form(request, REPEATABLE, MAX_FIELDS)
         single = dict(fields)
         name, page = single.get("name", ""), _parse_page(single.get("page", ""))

@@ -58,9 +58,9 @@ class SignInPages:
     async def _ask(self, request: Request) -> Response:
         """Show what a sign-in is for, before the person leaves."""
         visitor: Visitor | None = await self._identify(request)
-        if visitor is None:
-            return self._context.redirect_to("login")
         name = read_query(request).get("name", "")
+        if visitor is None:
+            return self._context.send_to_login(CONNECT, name=name)
         sign_in = self._service.find(name)
         if sign_in is None:
             return self._context.error_page(404, "there is no mounted server of this name where you can sign in")

@@ -47,6 +47,13 @@ class Scene:
         assert back.location == "/", back.text
         return browser
 
+    def ask_and_sign_in(self, page: str) -> str:
+        """Return where a stranger comes who asks for a page, and signs in at the provider."""
+        browser = Browser(self.site.port, {"accept": "text/html"})
+        assert browser.get(page).location == "/login"
+        sent = browser.post("/login", {"csrf": browser.get("/login").field("csrf"), "via": "oidc"})
+        return str(browser.get(f"/callback?{urlencode(self.idp.arrive(sent.location))}").location)
+
     def call(self, who: str) -> str:
         """Return the text of the result, or of the error."""
         params = {"name": "far__whoami", "arguments": {}}
@@ -143,6 +150,11 @@ def test_who_signed_in_with_the_provider_has_a_token_there(scene: Scene, way: st
         }
     for token in (id_token, *scene.idp.refresh, *scene.far.access, *scene.idp.grants, SECRET):
         assert find_files_with(scene.state, token) == [] and token not in scene.site.log()
+
+
+def test_a_stranger_comes_from_the_provider_to_the_page_that_they_asked_for(scene: Scene) -> None:
+    assert scene.ask_and_sign_in("/mounts/tools?name=far") == "/mounts/tools?name=far"
+    assert scene.ask_and_sign_in("/mounts/codes") == "/mounts/codes"
 
 
 def test_two_people_have_a_token_each_and_no_client_s_token_goes_on(scene: Scene) -> None:

@@ -1,5 +1,6 @@
 """People sign in at a mounted server, each for themselves: there and back, tokens, their ends, and attacks."""
 
+import base64
 import http.client
 import json
 import sqlite3
@@ -282,6 +283,10 @@ def test_a_server_that_wants_more_rights_is_connected_again(scene: Scene) -> Non
     assert "connected</b> since" in scene.ada.browser().get("/").text
     scene.connect(scene.ada)
     assert scene.call(scene.ada) == "ada-there"
+    words = [f"right-{number}-{'x' * 70}" for number in range(20)]
+    scene.far.needed_scope = " ".join(words)
+    told = scene.call(scene.ada)
+    assert f"it wants more rights: {words[0]}" in told and words[2] not in told
 
 
 def test_a_state_is_one_persons_and_counts_once(scene: Scene) -> None:
@@ -296,6 +301,26 @@ def test_a_state_is_one_persons_and_counts_once(scene: Scene) -> None:
     for path in ("/mounts/connect?name=far", f"/mounts/callback?{urlencode(answer)}"):
         assert stranger.get(path).location == "/login"
     assert scene.list_far(scene.bob) == {CONNECT}
+
+
+def test_a_stranger_comes_to_the_page_that_they_asked_for(scene: Scene) -> None:
+    page = "/mounts/connect?name=far"
+    browser = Browser(urlsplit(scene.url).port or 0, {"accept": "text/html"})
+    assert browser.get(page).location == "/login"
+    assert browser.sign_in(name="ada").location == page
+    assert browser.get("/login").location == "/"
+
+
+@pytest.mark.parametrize(
+    "asked", ["//evil.example", "https://evil.example", "/\\evil.example", "mounts/../x", "a\r\nb: c", "é", "", "@"]
+)
+def test_a_stranger_comes_to_no_page_of_others(scene: Scene, asked: str) -> None:
+    """Another site below the same name may set cookies."""
+    browser = Browser(urlsplit(scene.url).port or 0, {"accept": "text/html"})
+    browser.get("/mounts/tools?name=far")
+    (name,) = (name for name in browser.cookies if name.endswith("onward"))
+    browser.cookies[name] = base64.urlsafe_b64encode(asked.encode()).decode().rstrip("=")
+    assert browser.sign_in(name="ada").location == "/"
 
 
 @pytest.mark.parametrize("iss", ["http://evil.example", None])
