@@ -11,7 +11,7 @@ On the page a person can approve for a session or for good: `RememberedApprovals
 
 Decisions, as in `Call.decision`: "allowed", "denied" (by a rule), "approved", "approved_session", "approved_always",
 "declined", "cancelled", "unanswered", "cannot_ask", "asked" (the retry decides), "held" (by a pin of a mount),
-"switched_off" (of a mount, by the person).
+"switched_off" (of a mount, by the person), "closed" (a mount, while the call waited for a sign-in).
 """
 
 import contextlib

@@ -165,6 +165,8 @@ async def _finish(server: Server, call: Call, tool: Tool, output: Output) -> dic
 def _format_result(server: Server, call: Call, tool: Tool, output: Output) -> dict[str, Any]:
     """Return the result. A task's has no news: it may be read never, or more than once."""
     call.output = output
+    if output.decision:
+        call.decision = output.decision
     session, revision, shared = call.session, call.session.revision, server.shared_notices
     assert revision is not None  # a call comes after initialize
     is_plain = not call.is_task and output.wire is None  # another server's result is passed on as it is

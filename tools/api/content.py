@@ -80,7 +80,7 @@ class Output(msgspec.Struct, frozen=True):
 
     `structured` is any JSON-like value, struct or dataclass that fits the output schema, or None. `is_error` says that
     the tool's own work failed. `continuation`: what goes on, of a built-in tool. `wire`: the result as another server
-    wrote it, sent unchanged in place of all this.
+    wrote it, sent unchanged in place of all this. `decision`: as that of a `ToolError`.
     """
 
     content: list[Content]
@@ -88,6 +88,7 @@ class Output(msgspec.Struct, frozen=True):
     is_error: bool = False
     continuation: Continuation | None = None
     wire: Mapping[str, Any] | None = None
+    decision: str = ""
 
 
 class Message(msgspec.Struct, frozen=True):

@@ -10,15 +10,23 @@ ToolError                       the tool says no: an `isError` result with this 
 CollisionError                  two parts claim one name (raised at load, not in a call)
 """
 
-from typing import Any
+from typing import Any, Self
 
 
 class ToolError(Exception):
-    """The tool's own work failed. The text goes to the model: say what failed and what to do next."""
+    """The tool's own work failed. The text goes to the model: say what failed and what to do next. `decision`: the word
+    of the audit log for a call that was refused before any work."""
+
+    decision = ""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
         self.text = text
+
+    def as_decision(self, word: str) -> Self:
+        """Return the error as a refusal that the audit log names so."""
+        self.decision = word
+        return self
 
 
 class NotFound(ToolError):

@@ -380,7 +380,7 @@ def tool(
 def create_refusal(error: ToolError) -> Output:
     """Return the output for an error of a tool, whose frames are freed."""
     drop_tracebacks(error)
-    return Output([Text(error.text)], is_error=True)
+    return Output([Text(error.text)], is_error=True, decision=error.decision)
 
 
 def _to_json(value: Any) -> str:

@@ -7,6 +7,7 @@
     parked_requests     those that wait until their client is back with an answer
     parked_elsewhere    the same where the client comes back to another replica
     call_limits     what one person may do
+    continued_calls     which tries of a client go on with a call that was counted
     requests    carries one from its start to its end, with its questions
     watching    a resource that somebody is subscribed to
     backoff     how long to wait after it failed

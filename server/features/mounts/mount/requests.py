@@ -17,6 +17,7 @@ from toolgate.server.base.bus.bus import Bus
 from toolgate.server.calls.client import InputRequired
 from toolgate.server.features.mounts.lists.list_store import MountLists
 from toolgate.server.features.mounts.mount.call_limits import MountCallLimits
+from toolgate.server.features.mounts.mount.continued_calls import ContinuedCalls
 from toolgate.server.features.mounts.mount.forwarded_request import (
     RELATED,
     TASK_TIMEOUT,
@@ -71,6 +72,7 @@ class RequestForwarder:
         self._sign_in = sign_in
         self._limits = MountCallLimits(mount.config.limits)
         self._timers = {seconds: DeadlineTimer(seconds) for seconds in (mount.config.timeout, TASK_TIMEOUT)}
+        self._continued = ContinuedCalls()
         self.parked = ParkedRequests("" if bus is None else bus.replica.name)
         self._elsewhere = None if bus is None else ElsewhereParked(bus, mount.name)
 
@@ -125,7 +127,7 @@ class RequestForwarder:
         that has waited."""
         began = time.monotonic()
         try:
-            return await send(self._sign_in is not None and await self._sign_in.continues(context))
+            return await send(await self._continued.continues(context))
         except MountError as error:
             if self._sign_in is None or error.code != SIGN_IN or method not in KINDS:
                 raise
@@ -147,7 +149,7 @@ class RequestForwarder:
         """Return the result of a call that waits, or of one that begins."""
         id = await recall(context, CALL) if context.knows("stateless") else None
         try:
-            async with self._limits.count(context.principal, is_new=id is None and not is_again):
+            async with self._limits.count(context.principal, is_new=not is_again):
                 result = None if id is None else await self._take_up(id, context)
                 if result is None:  # an empty one is a result, too
                     result = await self._carry(self._find_key(context), id is None, sent, context, is_repeatable)

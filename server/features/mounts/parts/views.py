@@ -210,17 +210,18 @@ class MountViews:
         where the part is refused."""
         choice, caller = self._find_choice(context.principal), context.caller
         if choice is None or choice.hides(mount.name, kind, original):
-            raise self._create_refusal(choice, mount.name)
+            raise self._create_refusal(choice, mount.name).as_decision("switched_off")
         served = next((each for each in self._list_mounts() if each.mount is mount), None)
         if served is None:
-            raise CLOSED.create_error()
+            raise CLOSED.create_error().as_decision("closed")
         key = create_key(served.per, context.principal, caller.capabilities, caller.session, caller.scopes)
         is_listed = served.lists(mount.find_lists(key), kind, original)
         if not is_listed and served.lists(mount.find_withheld(key), kind, original):
-            raise _create_hold(mount.name)
+            raise _create_hold(mount.name).as_decision("held")
         is_held_by_plan = kind == "tools" and served.maker.is_held_by_plan(original)
         if is_held_by_plan and await context.plan.active():
-            raise ToolError("it is refused while a plan is active: finish planning with PlanMode exit first")
+            told = "it is refused while a plan is active: finish planning with PlanMode exit first"
+            raise ToolError(told).as_decision("plan")
 
     def hides(self, principal: str, part: Part) -> bool:
         relay = part.relay

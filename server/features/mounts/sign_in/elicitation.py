@@ -21,7 +21,6 @@ from toolgate.server.base.text import to_line
 from toolgate.server.calls.client import InputRequired
 from toolgate.server.calls.client_questions import ELICIT, LINKS
 from toolgate.server.features.mounts.config.mount_config import MountConfig
-from toolgate.server.features.mounts.mount.forwarded_request import recall
 from toolgate.server.features.mounts.mount.sign_in_waits import SIGN_IN_QUESTION
 from toolgate.server.features.mounts.sign_in.arrivals import ConnectionArrivals, SignInNeed
 from toolgate.server.features.mounts.sign_in.waiting import ACCEPT, UNANSWERED, SignInQuestion, WaitingCall
@@ -85,11 +84,6 @@ class SignInElicitation:
             await self._wait(call, arrival)
         if call.comes_back and call.seconds_left < RESERVE * (context.hold or 0.0):
             raise InputRequired({})
-
-    async def recall_begin(self, context: Context) -> float | None:
-        """Return when an earlier try of the call began to wait, or None."""
-        began: float | None = await recall(context, BEGAN)
-        return began
 
     async def _find_need(self, principal: str, refusal: UpstreamFault) -> SignInNeed | None:
         try:

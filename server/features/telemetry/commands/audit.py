@@ -43,7 +43,7 @@ DAYS = {"today": 0, "yesterday": 1}  # days ago, in UTC
 WORDS = {  # filter → its words
     "decision": (
         *("allowed", "approved", "denied", "declined", "cancelled", "unanswered", "asked", "cannot_ask"),
-        *("plan", "limited", "scope", "held", "switched_off"),
+        *("plan", "limited", "scope", "held", "switched_off", "closed"),
     ),
     "outcome": ("ok", "error", "refused", "cancelled", "fault", "task", "asked"),
 }

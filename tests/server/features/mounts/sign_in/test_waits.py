@@ -15,10 +15,12 @@ from tests.server.features.mounts.sign_in.app import App, accept, connect, disco
 from tests.server.features.mounts.sign_in.far_sign_in import FarSignIn
 from tests.server.features.mounts.sign_in.test_elicitation import far, opened_scene, scene
 from tests.server.features.mounts.sign_in.test_sign_in import AUTH, Scene
+from toolgate.server.cli import main
 from toolgate.server.features.mounts.control import MountControl
 
 __all__ = ["far", "scene"]  # fixtures
 
+Capsys = pytest.CaptureFixture[str]
 Change = Callable[[App], Awaitable[None]]
 
 
@@ -33,9 +35,20 @@ async def call_and_change(scene: Scene, mode: str, change: Change, *, connects: 
         return await calling
 
 
+def is_recorded(scene: Scene, capsys: Capsys, decision: str) -> bool:
+    """Return whether the audit log has a call of the mount with this word."""
+    words = ("audit", "--tool", "far__whoami", "--decision", decision, "--json", "--state", str(scene.state))
+
+    def has_entry() -> bool:
+        capsys.readouterr()
+        return main.run(words) == 0 and bool(capsys.readouterr().out.strip())
+
+    return eventually(has_entry)
+
+
 @each_era
 @pytest.mark.parametrize("what", ["mount", "tool"])
-def test_what_is_switched_off_meanwhile_is_not_called(scene: Scene, mode: str, what: str) -> None:
+def test_what_is_switched_off_meanwhile_is_not_called(scene: Scene, mode: str, what: str, capsys: Capsys) -> None:
     def switch_off() -> None:
         chooser = Chooser(scene.ada.browser())
         answer = chooser.switch("far", off=True) if what == "mount" else chooser.choose("far", ["whoami"])
@@ -48,10 +61,11 @@ def test_what_is_switched_off_meanwhile_is_not_called(scene: Scene, mode: str, w
         assert (await call_and_change(scene, mode, change)).startswith("SWITCHED_OFF: ")
 
     run(main())
+    assert is_recorded(scene, capsys, "switched_off")
 
 
 @each_era
-def test_what_an_operator_refuses_meanwhile_is_not_called(scene: Scene, mode: str) -> None:
+def test_what_an_operator_refuses_meanwhile_is_not_called(scene: Scene, mode: str, capsys: Capsys) -> None:
     async def change(app: App) -> None:
         await asyncio.to_thread(scene.change, "UPDATE mount_pin SET standing = 'refused' WHERE name = 'whoami'")
         await asyncio.to_thread(MountControl(scene.state).wish, "pins", "far")
@@ -62,9 +76,10 @@ def test_what_an_operator_refuses_meanwhile_is_not_called(scene: Scene, mode: st
         assert (await call_and_change(scene, mode, change)).startswith("HELD: ")
 
     run(main())
+    assert is_recorded(scene, capsys, "held")
 
 
-def test_a_plan_that_begins_meanwhile_holds_the_call(scene: Scene) -> None:
+def test_a_plan_that_begins_meanwhile_holds_the_call(scene: Scene, capsys: Capsys) -> None:
     async def change(app: App) -> None:
         await app.client.call_tool("PlanMode", {"action": "enter", "goal": "look"})
 
@@ -72,11 +87,12 @@ def test_a_plan_that_begins_meanwhile_holds_the_call(scene: Scene) -> None:
         assert "refused while a plan is active" in await call_and_change(scene, "legacy", change)
 
     run(main())
+    assert is_recorded(scene, capsys, "plan")
 
 
 @pytest.mark.parametrize("lines", [None, ('timeout = "5s"',)], ids=["removed", "changed"])
 def test_a_mount_that_is_removed_or_changed_ends_the_wait(
-    scene: Scene, far: FarSignIn, tmp_path: Path, lines: tuple[str, ...] | None
+    scene: Scene, far: FarSignIn, tmp_path: Path, lines: tuple[str, ...] | None, capsys: Capsys
 ) -> None:
     async def change(_: App) -> None:
         write_config(tmp_path, "" if lines is None else url_mount(f"{far.origin}/mcp", "far", *AUTH, *lines))
@@ -86,6 +102,7 @@ def test_a_mount_that_is_removed_or_changed_ends_the_wait(
         assert told.startswith("CONNECT_FAILED: it was removed or changed here"), told
 
     run(main())
+    assert is_recorded(scene, capsys, "closed")
 
 
 @each_era
@@ -99,6 +116,25 @@ def test_a_call_that_waits_counts_once_against_the_limit_of_its_mount(
 
     with opened_scene(tmp_path, far, lines=["limits = { calls = 1 }"]) as scene:
         run(main(scene))
+
+
+@each_era
+def test_a_call_whose_server_asks_counts_once_against_its_limit(tmp_path: Path, far: FarSignIn, mode: str) -> None:
+    far.asks = "pay"
+
+    async def accept(_: types.ElicitRequestURLParams) -> str:
+        return "accept"
+
+    async def call(scene: Scene) -> None:
+        await asyncio.to_thread(scene.connect, scene.ada)
+        async with App(scene, scene.ada, mode, accept).open() as app:
+            while "far__whoami" not in await app.list_far():
+                await asyncio.sleep(0.05)
+            assert await app.call() == "ada-there" and len(app.asked) == 1
+            assert (await app.call()).startswith("LIMITED: ")
+
+    with limited_scene(tmp_path, far, 1) as scene:
+        run(call(scene))
 
 
 def test_a_state_that_is_sent_again_is_a_new_call(tmp_path: Path, far: FarSignIn) -> None:
