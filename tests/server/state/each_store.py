@@ -34,7 +34,7 @@ def database_url(folder: Path) -> str:
     if chosen.server is None:
         return ""
     if folder not in chosen.urls:
-        chosen.urls[folder] = chosen.server.create_database()
+        chosen.urls[folder] = chosen.server.create_filled_database()
     return chosen.urls[folder]
 
 
