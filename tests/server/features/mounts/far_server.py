@@ -4,7 +4,6 @@ ERA is "legacy", "modern", "both", or a revision with sessions. With a file it s
 whose number it writes there.
 """
 
-import http.server
 import json
 import os
 import queue
@@ -344,6 +343,8 @@ def serve_pipes(server: FarServer) -> None:
 
 
 def serve_http(era: str, place: str) -> None:
+    import http.server  # half of the time that a start takes, and pipes need none of it
+
     sessions: dict[str, FarServer] = {}
     common = FarServer(era)
     control = {"forget": 0, "requests": 0}

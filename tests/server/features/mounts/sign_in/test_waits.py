@@ -122,18 +122,14 @@ def test_a_call_that_waits_counts_once_against_the_limit_of_its_mount(
 def test_a_call_whose_server_asks_counts_once_against_its_limit(tmp_path: Path, far: FarSignIn, mode: str) -> None:
     far.asks = "pay"
 
-    async def accept(_: types.ElicitRequestURLParams) -> str:
-        return "accept"
-
     async def call(scene: Scene) -> None:
-        await asyncio.to_thread(scene.connect, scene.ada)
-        async with App(scene, scene.ada, mode, accept).open() as app:
-            while "far__whoami" not in await app.list_far():
-                await asyncio.sleep(0.05)
+        async with App(scene, mode, accept).open() as app:
+            await app.connect()
+            await app.wait_listed()
             assert await app.call() == "ada-there" and len(app.asked) == 1
             assert (await app.call()).startswith("LIMITED: ")
 
-    with limited_scene(tmp_path, far, 1) as scene:
+    with opened_scene(tmp_path, far, lines=["limits = { calls = 1 }"]) as scene:
         run(call(scene))
 
 
