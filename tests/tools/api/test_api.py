@@ -61,6 +61,7 @@ def test_values_arrive_as_the_types_they_were_declared_with(connect: Start) -> N
     assert server.text("typed", {"count": 3}) == "(3, 0.5, 'a', None, None)"
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

@@ -130,6 +130,7 @@ def check_odd(server: Server) -> None:
     assert json.dumps(result) == json.dumps(json.loads(ODD_RESULT))
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("revision", ["2025-11-25", STATELESS])
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 def test_a_mount_is_told_what_this_client_can_and_never_more(
@@ -242,6 +243,7 @@ def test_a_tool_that_runs_as_a_task_only_is_called_as_others(mounted: Callable[.
     assert eventually(lambda: len(json.loads(server.text("far__tasks_ended"))) == 1)
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("revision", ["2025-11-25", STATELESS])
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 def test_a_cancelled_call_is_cancelled_at_the_mount(mounted: Callable[..., Server], revision: str, era: str) -> None:

@@ -48,6 +48,7 @@ def test_a_question_keeps_its_name(mounted: Mounted) -> None:
     assert list(server.call("far__ask")["inputRequests"]) == ["the key"]
 
 
+@pytest.mark.pairs
 @BOTH
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 def test_a_client_that_lists_nothing_can_call(mounted: Mounted, revision: str, era: str) -> None:

@@ -92,6 +92,7 @@ def test_a_kill_ends_the_tree(tmp_path: Path, stop: str, mark: str) -> None:
     on_caller(body, tmp_path)
 
 
+@pytest.mark.pairs
 @all_stops
 @pytest.mark.parametrize("ending", ["end of input", "SIGTERM"])
 def test_the_servers_end_is_the_trees(tmp_path: Path, stop: str, ending: str, mark: str) -> None:

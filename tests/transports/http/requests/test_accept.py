@@ -74,6 +74,7 @@ def posted(
         connection.close()
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("era", ERAS)
 @pytest.mark.parametrize("accept", [JSON, "application/*", f"*/*, {STREAM};q=0"])
 def test_where_only_json_is_taken_a_call_with_progress_that_takes_long_is_one_body(

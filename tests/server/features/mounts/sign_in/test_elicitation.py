@@ -69,6 +69,7 @@ def test_a_call_waits_for_one_who_agreed_and_comes_back_later(scene: Scene, mode
     run(main())
 
 
+@pytest.mark.pairs
 @each_era
 @pytest.mark.parametrize(("action", "told"), [("decline", "and declined"), ("cancel", "and closed the question")])
 def test_one_who_does_not_agree_ends_the_call_with_the_link(scene: Scene, mode: str, action: str, told: str) -> None:

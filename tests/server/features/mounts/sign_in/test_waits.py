@@ -46,6 +46,7 @@ def is_recorded(scene: Scene, capsys: Capsys, decision: str) -> bool:
     return eventually(has_entry)
 
 
+@pytest.mark.pairs
 @each_era
 @pytest.mark.parametrize("what", ["mount", "tool"])
 def test_what_is_switched_off_meanwhile_is_not_called(scene: Scene, mode: str, what: str, capsys: Capsys) -> None:
