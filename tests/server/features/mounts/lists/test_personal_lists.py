@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.clients.raw_client import eventually
 from tests.server.auth.minted_tokens import signed_site
 from tests.server.features.mounts.mounted import url_mount, write_config
 from tests.server.features.mounts.sign_in.far_sign_in import FarSignIn, far_sign_in
@@ -144,6 +145,7 @@ def restarted_scene(folder: Path, far: FarSignIn, *, ends: bool = False) -> Iter
         scene = Scene(signed, far)
         scene.connect(scene.ada)
         scene.wait_listed(scene.ada)
+        assert eventually(lambda: count_rows(scene.state) == 1)  # a list is shown before it is stored
         if ends:
             disconnect(scene.ada)
     far.end_access()
@@ -168,7 +170,7 @@ def test_a_removed_account_or_mount_leaves_no_lists(tmp_path: Path, far: FarSign
     with restarted_scene(tmp_path, far) as scene:
         scene.connect(scene.bob)
         scene.wait_listed(scene.bob)
-        assert count_rows(scene.state) == 2
+        assert eventually(lambda: count_rows(scene.state) == 2)
         command(scene, "user", "remove", "ada")
         assert count_rows(scene.state) == 1
     command(scene, "mount", "remove", "far", "--config", str(tmp_path / "mounts.toml"))
