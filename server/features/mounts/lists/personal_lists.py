@@ -1,11 +1,13 @@
 """Keep what single people are shown of mounted servers in the state, sealed, so that a cold start shows it to them.
 
 Their lists tell of what is theirs there, unlike those that all share. They stay when a connection ends, and go with the
-account.
+account. They may repeat the secrets that they were fetched with, so those have to be known before they are shown again:
+lists that were kept with other secrets are none.
 """
 
 import hashlib
 import logging
+from collections.abc import Collection
 from functools import partial
 from typing import Any
 
@@ -48,8 +50,8 @@ class PersonalLists:
         self._of_person = of_person
         self._of_all = of_all
 
-    async def find(self, profile: ClientProfile) -> MountLists | None:
-        """Return what a person's clients with this profile were shown last, or None."""
+    async def find(self, profile: ClientProfile, secrets: Collection[str] = ()) -> MountLists | None:
+        """Return what a person's clients with this profile were shown last, fetched with these secrets, or None."""
         if self._store.is_empty():
             return None
         name = _digest(profile)
@@ -59,12 +61,13 @@ class PersonalLists:
         except StateError as error:
             log.warning("mount %s: what a person was shown of it can't be read: %s", self._mount, error)
             return None
-        return None if row is None or row.server != self._server else self._open(row, profile.principal, name)
+        return None if row is None or row.server != self._server else self._open(row, self._bind(name, secrets))
 
-    async def keep(self, profile: ClientProfile, lists: MountLists) -> None:
-        """Store what a person's clients with this profile are shown. What is too long is not kept."""
+    async def keep(self, profile: ClientProfile, lists: MountLists, secrets: Collection[str] = ()) -> None:
+        """Store what a person's clients with this profile are shown, fetched with these secrets. What is too long is
+        not kept."""
         name = _digest(profile)
-        sealed = self._sealer.seal(msgspec.to_builtins(lists), profile.principal, self._bind(name))
+        sealed = self._sealer.seal(msgspec.to_builtins(lists), profile.principal, self._bind(name, secrets))
         if len(sealed) > MAX_SIZE:
             log.info("mount %s: what a person is shown of it is too long to be kept", self._mount)
             return
@@ -78,14 +81,15 @@ class PersonalLists:
         except StateError as error:
             log.warning("mount %s: what a person is shown of it can't be kept: %s", self._mount, error)
 
-    def _open(self, row: Any, principal: str, name: str) -> MountLists | None:
+    def _open(self, row: Any, bound: list[str]) -> MountLists | None:
         try:
-            return msgspec.convert(self._sealer.unseal(row.sealed, principal, self._bind(name)), MountLists)
-        except (InvalidParams, msgspec.ValidationError):  # the key that sealed it was lost
+            return msgspec.convert(self._sealer.unseal(row.sealed, row.principal, bound), MountLists)
+        except (InvalidParams, msgspec.ValidationError):  # other secrets, or the key that sealed it was lost
             return None
 
-    def _bind(self, name: str) -> list[str]:
-        return ["lists", self._mount, name]
+    def _bind(self, name: str, secrets: Collection[str]) -> list[str]:
+        """Return what a row is bound to. It lies in no row."""
+        return ["lists", self._mount, name, hashlib.sha256(msgspec.json.encode(sorted(set(secrets)))).hexdigest()]
 
 
 async def remove_person(store: Store, principal: str) -> None:

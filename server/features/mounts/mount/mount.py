@@ -217,17 +217,21 @@ class Mount:
         if loading is None:
             if len(self._loads) >= MAX_FRESH:
                 self._loads.clear()
-            loading = asyncio.get_running_loop().create_task(self._load(self._personal, profile))
+            loading = asyncio.get_running_loop().create_task(self._load(self._personal, profile, key))
             self._loads[profile] = loading
         if await asyncio.shield(loading):  # a client that leaves must not end what others wait for
             self._loads.pop(profile, None)
 
-    async def _load(self, personal: PersonalLists, profile: ClientProfile) -> bool:
-        """Return whether there were lists."""
-        kept = await personal.find(profile)
+    async def _load(self, personal: PersonalLists, profile: ClientProfile, key: SessionKey) -> bool:
+        """Return whether there were lists, fetched with the secrets that hold now."""
+        try:
+            secrets = list_hidden(self._resolve(await self._find_secrets(key.principal)))
+        except MountError:  # it is told at the call
+            return False
+        kept = await personal.find(profile, secrets)
         if kept is None or self._store.find(profile) is not None:
             return kept is not None
-        self._show(profile, kept, (), is_news=False)
+        self._show(profile, kept, secrets, is_news=False)
         return True
 
     def _show(
@@ -511,7 +515,7 @@ class Mount:
         if not profile.principal:
             await asyncio.to_thread(self._store.save)
         elif self._personal is not None and (kept := self._store.find(profile)) is not None:
-            await self._personal.keep(profile, kept)
+            await self._personal.keep(profile, kept, secrets)
 
     async def _wait_for_another(self, profile: ClientProfile, key: SessionKey, seconds: float) -> None:
         """Wait so long, or until somebody else asks for the same lists."""

@@ -122,6 +122,16 @@ def test_lists_that_are_too_long_are_not_kept(tmp_path: Path) -> None:
     run(tmp_path, body)
 
 
+def test_lists_that_were_fetched_with_other_secrets_are_none(tmp_path: Path) -> None:
+    async def body(kept: Kept) -> None:
+        lists = kept.open()
+        await lists.keep(of("ada"), make("a"), ["one", "two"])
+        found = [await lists.find(of("ada"), each) for each in (["two", "one", "one"], ["one"], ["onetwo"], [])]
+        assert found == [make("a"), None, None, None]
+
+    run(tmp_path, body)
+
+
 def test_lists_whose_key_was_lost_are_none(tmp_path: Path) -> None:
     async def body(kept: Kept) -> None:
         await kept.open().keep(of("ada"), make("a"))

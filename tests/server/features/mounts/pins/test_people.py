@@ -15,17 +15,19 @@ from tests.server.features.mounts.kept_secrets.test_secrets import (
     principal,
     set_secret,
 )
+from tests.server.features.mounts.lists.test_personal_lists import count_rows
 from tests.server.features.mounts.mounted import far_site, url_mount, write_config
 from tests.server.features.mounts.test_people import People
 from toolgate.server.cli import main
 
 HELD = "HELD: it is not approved as it is now"
+TOOL_OF_SECRET = 'headers = { X-Far-Tool = "${secret:TOOL}" }'
 
 
 @pytest.fixture
 def opened(tmp_path: Path) -> Iterator[tuple[Site, People]]:
     with far_site(tmp_path, "legacy") as far:
-        table = url_mount(far.url, "far", 'headers = { X-Far-Tool = "${secret:TOOL}" }')
+        table = url_mount(far.url, "far", TOOL_OF_SECRET)
         with site(tmp_path / "server", "--auth", "oauth", *write_config(tmp_path, table)) as listening:
             people = People(Signed(listening))
             set_secret(listening.state, "TOOL", "tool-of-the-team")
@@ -75,3 +77,21 @@ def test_no_pin_and_no_log_has_a_persons_secret(
     for value in secrets:
         kept = [path.name for path in find_files_with(listening.state, value) if path.name.startswith("state.db")]
         assert kept == [] and value not in listening.log()
+
+
+def test_a_start_pins_what_a_person_was_shown_without_their_secret(tmp_path: Path) -> None:
+    with far_site(tmp_path, "legacy") as far:
+        options = write_config(tmp_path, url_mount(far.url, "far", TOOL_OF_SECRET, 'on_change = "allow"'))
+        with site(tmp_path / "server", "--auth", "oauth", *options) as listening:
+            signed = Signed(listening)
+            people = People(signed)
+            set_secret(listening.state, "TOOL", "first-of-ada", principal("ada"))
+            people.wait_listed("ada")
+            assert eventually(lambda: count_rows(listening.state) == 1)
+        options = write_config(tmp_path, url_mount(far.url, "far", TOOL_OF_SECRET))
+        with site(tmp_path / "server", "--auth", "oauth", *options) as listening:
+            signed.site, signed.issuer = listening, listening.url
+            assert eventually(lambda: "far__first-of-ada" in list_far(people, "ada"))
+            state, log = listening.state, listening.log()
+    kept = [path.name for path in find_files_with(state, "first-of-ada") if path.name.startswith("state.db")]
+    assert kept == [] and "first-of-ada" not in log
