@@ -37,6 +37,7 @@ from toolgate.tools.api.errors import CannotAskError
 KIND = "mounted call"
 LOOK_WITHIN = 5.0  # seconds
 MARGIN = 10.0  # seconds that a reply may take longer than the call
+ASKED_WITHIN = 30.0  # seconds after a reply until the call is asked for again: else its client has gone
 FAILED = -32603  # the code of an answer to a question that the client did not give
 GIVEN_UP = UpstreamFault("MAY_HAVE_RUN", "the server that went on with the call has given it up; the call may have run")
 EXPIRED = UpstreamFault("QUESTION_EXPIRED", "what asked this question is over: make the call again")
@@ -118,7 +119,7 @@ class ParkedOffice:
         while isinstance(event, MountNotice):
             notices.append(event)
             if request.flight.events.empty():
-                parked.park(mail.id, request)
+                parked.park(mail.id, request, ASKED_WITHIN)
                 return ParkedReply(notices=notices, goes_on=True, seconds=seconds)
             event = request.flight.events.get_nowait()
         if isinstance(event, UpstreamFault):

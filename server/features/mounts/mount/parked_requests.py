@@ -22,13 +22,14 @@ class ParkedRequests:
         """Return an id for a call whose client may come back."""
         return create_id_at(self._replica) if self._replica else os.urandom(16).hex()
 
-    def park(self, id: str, request: ForwardedRequest) -> None:
+    def park(self, id: str, request: ForwardedRequest, seconds: float | None = None) -> None:
+        """Keep a request for so many seconds; None: as long as a client may take."""
         own = [name for name, parked in self._held.items() if parked.principal == request.principal]
         if len(own) >= MAX_PARKED:
             _end(self._held.pop(own[0]))
         request.turn = request.turn.pop_all()  # which goes on: the mounted server waits
         self._held[id] = request
-        request.ending = asyncio.get_running_loop().call_later(PARKED_FOR, self._expire, id)
+        request.ending = asyncio.get_running_loop().call_later(seconds or PARKED_FOR, self._expire, id)
 
     def look_at(self, id: str, principal: str) -> ForwardedRequest | None:
         """Return a request of this principal, which goes on waiting."""

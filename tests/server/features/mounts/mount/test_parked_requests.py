@@ -3,12 +3,14 @@
 import asyncio
 from typing import Any
 
+import msgspec
 import pytest
 
-from toolgate.server.features.mounts.mount import parked_requests
+from toolgate.server.features.mounts.mount import parked_elsewhere, parked_requests
 from toolgate.server.features.mounts.mount.forwarded_request import ForwardedRequest
+from toolgate.server.features.mounts.mount.parked_elsewhere import ParkedMail, ParkedOffice, ParkedReply
 from toolgate.server.features.mounts.mount.parked_requests import ParkedRequests
-from toolgate.server.features.mounts.upstream.peer import Flight
+from toolgate.server.features.mounts.upstream.peer import PROGRESS, Flight, MountNotice
 
 
 class Parked(ForwardedRequest):
@@ -69,3 +71,29 @@ def test_one_principal_parks_no_more_than_its_most(monkeypatch: pytest.MonkeyPat
         assert set(ended) == set(parked)
 
     asyncio.run(body())
+
+
+def test_a_call_that_goes_on_for_a_client_who_left_another_server_ends_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parked_elsewhere, "ASKED_WITHIN", 0.01)
+
+    async def body() -> None:
+        ended: list[Parked] = []
+        held, request, turns = ParkedRequests(), Parked("ada", ended), list[str]()
+        request.turn.callback(turns.append, "over")
+        office = ParkedOffice(lambda mount: (held, 30.0) if mount == "far" else None)
+
+        async def ask(who: str) -> ParkedReply:
+            mail = ParkedMail("far", "id", who, goes_on=True)
+            return msgspec.json.decode(await office.handle(msgspec.json.encode(mail)), type=ParkedReply)
+
+        held.park("id", request)
+        request.flight.add(notice := MountNotice(PROGRESS, {"progress": 1}), 1)
+        assert (await ask("eve")).fault == parked_elsewhere.GIVEN_UP
+        reply = await ask("ada")
+        assert (reply.notices, reply.goes_on) == ([notice], True)
+        while not ended:
+            await asyncio.sleep(0.01)
+        assert (ended, turns) == ([request], ["over"])
+        assert (await ask("ada")).fault == parked_elsewhere.GIVEN_UP
+
+    asyncio.run(asyncio.wait_for(body(), 40))
