@@ -115,7 +115,7 @@ def skip_empty_lines(data: bytes, begin: int) -> int:
     return begin if match is None else match.end()
 
 
-def find_control(data: bytes, begin: int, scanned: int) -> bool:
+def find_control(data: bytes | bytearray, begin: int, scanned: int) -> bool:
     """Return whether an unfinished head, which begins at `begin`, has a byte that no head has. Its client may wait for
     an answer. The bytes before `scanned` were searched earlier.
     """

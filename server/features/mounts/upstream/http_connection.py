@@ -13,7 +13,7 @@ from toolgate.server.features.mounts.upstream.http_messages import (
     is_response,
     parse_response,
 )
-from toolgate.transports.http.wire.head import END, HttpError
+from toolgate.transports.http.wire.head import END, HttpError, find_control
 
 CONNECT_TIMEOUT = 10.0  # seconds
 WRITE_TIMEOUT = 30.0  # for the server to take a long request
@@ -138,12 +138,14 @@ class UpstreamConnection(asyncio.Protocol):
         left, scanned = MAX_HEAD, 0
         while True:
             end = self._received.find(END, max(0, scanned - len(END) + 1))
-            scanned = len(self._received)
+            before, scanned = scanned, len(self._received)
             if (scanned if end < 0 else end) > left:
                 raise HttpError(502, f"its head has more than {MAX_HEAD} bytes")
             if end < 0:
                 if not is_response(self._received):
                     raise HttpError(502, "it is no HTTP/1.1")
+                if find_control(self._received, 0, before):  # such as the end of a line of others: no end may come
+                    raise HttpError(502, "its head is malformed")
                 if self._is_over:
                     raise MountError("CONNECTION_LOST", BROKEN)
                 await self._wait()

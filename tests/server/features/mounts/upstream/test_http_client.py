@@ -135,8 +135,9 @@ def test_a_connection_that_was_closed_or_is_out_of_step_is_left(answer: tuple[by
         (b"SSH-2.0-x\r\n\r\n",),
         (STREAM, b"x\r\n"),
         (b"HTTP/1.1 200 OK\r\n" + b"a: b\r\n" * 20_000,),
+        (PLAIN.replace(b"\r\n", b"\n"),),
     ],
-    ids=["no answer", "half of one", "another protocol", "a broken chunk", "an endless head"],
+    ids=["no answer", "half of one", "another protocol", "a broken chunk", "an endless head", "lines that end in LF"],
 )
 def test_a_request_without_a_whole_answer_lost_its_connection(answer: tuple[bytes, ...]) -> None:
     async def body(upstream: Upstream, client: HttpClient) -> None:

@@ -37,7 +37,7 @@ STRICTER = {
     "its response can't be read: a line of the trailer is malformed": "likewise",
     "its response can't be read: the trailer is malformed": "likewise",
     "its response can't be read: the status line is malformed": "likewise, and any version",
-    "the connection broke before the answer came": "likewise: for h11 the head ends earlier",
+    "its response can't be read: its head is malformed": "likewise, and for h11 the head ends earlier",
     "its response can't be read: the Content-Length must be a number": "h11 reads a list of equal numbers",
     "its response can't be read: the size of a chunk is malformed": "h11 reads white space and CR after the size",
 }
