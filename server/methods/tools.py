@@ -214,6 +214,8 @@ async def run_tool(server: Server, call: Call, tool: Tool, arguments: dict[str, 
             context = await approval.require_approval(server, call, tool, arguments, context)
             if tool.is_held_by_plan:  # a plan may have begun while the person was asked
                 context = await _hold_to_plan(call, tool, context)
+            if tool.mount is not None:  # its server may list another form by now, or the person has switched it off
+                _check_withheld(server, call, tool)
     except ToolError as refusal:
         return create_refusal(refusal)
     try:
@@ -222,6 +224,15 @@ async def run_tool(server: Server, call: Call, tool: Tool, arguments: dict[str, 
         if server.policy.rules.can_refuse:
             await approval.carry_approval(server, call, context)
         raise
+
+
+def _check_withheld(server: Server, call: Call, tool: Tool) -> None:
+    """Raise ToolError for a tool that another server lists, and that is not served to this client any more."""
+    is_served = tool.name in server.registry_for(call.session).tools
+    withheld = None if is_served else server.find_withheld(call.session, "tools", tool.name)
+    if withheld is not None:
+        call.decision = withheld.decision
+        raise withheld.error
 
 
 async def _hold_to_plan(call: Call, tool: Tool, context: Context) -> Context:

@@ -119,3 +119,21 @@ def test_a_person_at_a_terminal_is_asked_for_each(opened: Opened, tmp_path: Path
     assert "Approved 1 item of far" in shown and "Refused 1 item of far" in shown
     assert opened.names() == {"far__reload", "far__echo"}
     assert opened.review("far").startswith("tool sum has changed")
+
+
+def test_what_is_held_while_a_person_is_asked_does_not_run(tmp_path: Path) -> None:
+    mount = ListedMount(tmp_path)
+    mount.say(tools=[tool("echo")])
+    options = *ALONE, *write_config(tmp_path, mount.table), "--approve", "far__echo"
+    with (
+        site(tmp_path, *options) as listening,
+        spoken(listening, "http", capabilities={"elicitation": {}}, answer=lambda *_: None) as client,
+    ):
+        wait_listed(client)
+        call = client.begin("tools/call", {"name": "far__echo", "arguments": {}})
+        question = client.wait(lambda message: message.get("method") == "elicitation/create")
+        mount.say(tools=[tool("echo", description=HIDDEN)])
+        client.text("far__reload")
+        assert eventually(lambda: "far__echo" not in [each["name"] for each in client.request("tools/list")["tools"]])
+        client.send({"id": question["id"], "result": {"action": "accept", "content": {}}})
+        assert client.result(call)["content"][0]["text"].startswith("HELD: ")
