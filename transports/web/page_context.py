@@ -104,7 +104,7 @@ class PageContext:
         """Return the values of a notice that lead to the first page."""
         return {"again": f"{self.base}/", "again_label": "Go to the first page"}
 
-    def send_to_login(self, page: str, **query: str) -> Response:
+    def send_to_login(self, page: str, /, **query: str) -> Response:
         """Have a stranger sign in, who then comes to this page of ours."""
         asked = self.path_of(page, **query).removeprefix(f"{self.base}/")
         if len(asked) > MAX_ONWARD or OWN_PAGE.fullmatch(asked) is None:
@@ -124,11 +124,11 @@ class PageContext:
         page = asked if OWN_PAGE.fullmatch(asked) else HOME_PAGE  # others may set cookies, too
         return with_headers(redirect(f"{self.base}/{page}"), self.cookies.clear(ONWARD))
 
-    def redirect_to(self, page: str, **query: str) -> Response:
+    def redirect_to(self, page: str, /, **query: str) -> Response:
         return redirect(self.path_of(page, **query))
 
-    def path_of(self, page: str, **query: str) -> str:
-        """Return the page's path, with the query parameters that are not empty."""
+    def path_of(self, page: str, /, **query: str) -> str:
+        """Return the page's path, with the query parameters that are not empty: any name may be one."""
         encoded = urlencode({name: value for name, value in query.items() if value}, quote_via=quote)
         return f"{self.base}/{page}" + (f"?{encoded}" if encoded else "")
 

@@ -155,6 +155,9 @@ def test_who_signed_in_with_the_provider_has_a_token_there(scene: Scene, way: st
 def test_a_stranger_comes_from_the_provider_to_the_page_that_they_asked_for(scene: Scene) -> None:
     assert scene.ask_and_sign_in("/mounts/tools?name=far") == "/mounts/tools?name=far"
     assert scene.ask_and_sign_in("/mounts/codes") == "/mounts/codes"
+    assert scene.ask_and_sign_in("/mounts/tools?page=2&name=far&self=1") == "/mounts/tools?page=2&name=far&self=1"
+    strange = "/mounts/tools?name=%2F%2Fevil.example%2F%0D%0A"
+    assert scene.ask_and_sign_in("/mounts/tools?name=//evil.example/%0d%0a") == strange
 
 
 def test_two_people_have_a_token_each_and_no_client_s_token_goes_on(scene: Scene) -> None:
