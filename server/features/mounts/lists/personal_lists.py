@@ -58,28 +58,33 @@ class PersonalLists:
         find = partial(rows.find_lists, principal=profile.principal, mount=self._mount, profile=name)
         try:
             row = await self._store.read(find)
-        except StateError as error:
+            is_own = row is not None and row.server == self._server
+            return self._open(row, self._bind(name, secrets)) if is_own else None
+        except (StateError, OSError) as error:  # OSError: of the file of the key
             log.warning("mount %s: what a person was shown of it can't be read: %s", self._mount, error)
             return None
-        return None if row is None or row.server != self._server else self._open(row, self._bind(name, secrets))
 
     async def keep(self, profile: ClientProfile, lists: MountLists, secrets: Collection[str] = ()) -> None:
         """Store what a person's clients with this profile are shown, fetched with these secrets. What is too long is
         not kept."""
         name = _digest(profile)
-        sealed = self._sealer.seal(msgspec.to_builtins(lists), profile.principal, self._bind(name, secrets))
-        if len(sealed) > MAX_SIZE:
-            log.info("mount %s: what a person is shown of it is too long to be kept", self._mount)
-            return
-        key = {"principal": profile.principal, "mount": self._mount, "profile": name}
+        try:
+            sealed = self._sealer.seal(msgspec.to_builtins(lists), profile.principal, self._bind(name, secrets))
+            if len(sealed) > MAX_SIZE:
+                log.info("mount %s: what a person is shown of it is too long to be kept", self._mount)
+                return
+            await self._write(profile.principal, name, sealed)
+        except (StateError, OSError) as error:
+            log.warning("mount %s: what a person is shown of it can't be kept: %s", self._mount, error)
+
+    async def _write(self, principal: str, name: str, sealed: str) -> None:
+        """Raises StateError."""
+        key = {"principal": principal, "mount": self._mount, "profile": name}
         row: dict[str, Any] = {"server": self._server, "size": len(sealed), "kept_at": self._store.now()}
         write = partial(
             rows.write_lists, key=key, row={**row, "sealed": sealed}, of_person=self._of_person, of_all=self._of_all
         )
-        try:
-            await self._store.transact(write, alone="mounts")
-        except StateError as error:
-            log.warning("mount %s: what a person is shown of it can't be kept: %s", self._mount, error)
+        await self._store.transact(write, alone="mounts")
 
     def _open(self, row: Any, bound: list[str]) -> MountLists | None:
         try:

@@ -18,6 +18,7 @@ from tests.server.state.conftest import each_store as each_store
 from tests.server.state.each_store import ON_EACH, with_store
 from tests.servers import forked_command
 from tests.servers.forked_command import COMMAND
+from toolgate.server.features.mounts.kept_secrets.secret_store import KEY
 from toolgate.server.features.mounts.lists.list_store import MountLists
 from toolgate.server.features.mounts.lists.personal_lists import MAX_SIZE, OF_ALL, PersonalLists, remove_person
 from toolgate.server.features.mounts.lists.rows import KeptBounds
@@ -137,6 +138,16 @@ def test_lists_whose_key_was_lost_are_none(tmp_path: Path) -> None:
         await kept.open().keep(of("ada"), make("a"))
         other = PersonalLists(kept.store, KeyFolder(tmp_path / "other"), "far", "s")
         assert await other.find(of("ada")) is None
+
+    run(tmp_path, body)
+
+
+def test_a_key_that_is_damaged_costs_the_lists_and_no_more(tmp_path: Path) -> None:
+    async def body(kept: Kept) -> None:
+        await kept.open().keep(of("ada"), make("a"))
+        (tmp_path / "keys" / KEY).write_bytes(b"damaged")
+        assert await kept.open().find(of("ada")) is None
+        await kept.open().keep(of("ada"), make("b"))
 
     run(tmp_path, body)
 
