@@ -15,7 +15,7 @@ MAX_HOSTS = 20  # that are asked: a check takes as long as the slowest
 def list_checks(config: Config) -> DoctorPart:
     """Return the checks of events."""
     checks = [("webhooks", partial(endpoints, config), ())]
-    return DoctorPart(checks, after="audit")
+    return DoctorPart(checks, after="signing key")
 
 
 async def endpoints(config: Config) -> CheckFinding:

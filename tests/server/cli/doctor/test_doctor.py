@@ -30,6 +30,12 @@ def test_a_machine_that_is_well_fails_nothing(tmp_path: Path) -> None:
     assert not (tmp_path / ".local").exists(), "it looks, and makes nothing"
 
 
+def test_each_check_of_a_feature_is_run() -> None:
+    config = load.load({"http": "true"}, {})
+    added = [name for part in main.list_parts(config) for name, _, _ in part.checks]
+    assert set(added).issubset(name for name, _, _ in main.machine_checks(config))
+
+
 def test_each_fault_of_a_machine_is_named_with_what_to_do(tmp_path: Path) -> None:
     (tmp_path / "state").mkdir()
     (tmp_path / "state").chmod(0o755)
