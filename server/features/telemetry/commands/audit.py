@@ -27,6 +27,7 @@ from toolgate.server.features.telemetry.commands.audit_sources import (
     open_files,
     open_rows,
 )
+from toolgate.server.features.telemetry.commands.table import WORDS
 from toolgate.server.protocol.errors import UsageError
 from toolgate.server.state.audit.checker import AuditVerdict, EntryData
 from toolgate.server.state.audit.entry import ChainKey, DamagedLineError, parse_line
@@ -40,13 +41,6 @@ MIN_PREFIX = 8  # characters of a principal's name in the record that are enough
 PIECE = 1_000  # entries that are in memory at a time
 NO_END = "~"  # after all times
 DAYS = {"today": 0, "yesterday": 1}  # days ago, in UTC
-WORDS = {  # filter → its words
-    "decision": (
-        *("allowed", "approved", "denied", "declined", "cancelled", "unanswered", "asked", "cannot_ask"),
-        *("plan", "limited", "scope", "held", "switched_off", "closed"),
-    ),
-    "outcome": ("ok", "error", "refused", "cancelled", "fault", "task", "asked"),
-}
 COLUMNS = {  # column → its usual width
     "TIME": 24,
     "PRINCIPAL": 16,

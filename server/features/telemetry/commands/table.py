@@ -4,20 +4,29 @@ from toolgate.server.cli.parsing.command import Command, FeatureCommands, pick_o
 from toolgate.server.config.option import Option
 from toolgate.server.config.types import parse_bool
 
+WORDS = {  # filter → its words
+    "decision": (
+        *("allowed", "approved", "approved_session", "approved_always", "denied", "declined", "cancelled"),
+        *("unanswered", "asked", "cannot_ask", "plan", "limited", "scope", "held", "switched_off", "closed"),
+    ),
+    "outcome": ("ok", "error", "refused", "cancelled", "fault", "task", "asked"),
+}
 KEYS_TOO = pick_options("state", opens=("state", "keys"))
+
+
+def _list_words(name: str) -> str:
+    *words, last = WORDS[name]
+    return f"{', '.join(words)} or {last}"
+
+
 FILTERS = (
     Option("last", "how many calls to show (default 50; 0: all)", metavar="N"),
     Option("principal", "calls of one person: a name, or the principal in the audit log", metavar="WHO"),
     Option("tool", "calls of one tool, or of all that match a pattern such as git_*", metavar="NAME"),
     Option("since", "calls since 2026-01-31T12:00, today, yesterday, or 90m, 12h, 7d ago", metavar="WHEN"),
     Option("until", "calls until a time", metavar="WHEN"),
-    Option(
-        "decision",
-        "calls with this decision: allowed, approved, approved_session, approved_always, denied, declined, cancelled, "
-        "unanswered, asked, cannot_ask, plan, limited or scope",
-        metavar="WORD",
-    ),
-    Option("outcome", "calls that ended as ok, error, refused, cancelled, fault, task or asked", metavar="WORD"),
+    Option("decision", f"calls with this decision: {_list_words('decision')}", metavar="WORD"),
+    Option("outcome", f"calls that ended as {_list_words('outcome')}", metavar="WORD"),
     Option("json", "print the lines of the audit log as JSON", parse_bool),
     Option("follow", "keep printing new calls", parse_bool),
 )

@@ -89,6 +89,7 @@ def shown(folder: Path, *words: str) -> list[str]:
         (["--tool", "git_*", "--last", "1"], ["git_push"]),
         (["--outcome", "error"], ["git_log"]),
         (["--decision", "denied"], ["git_push"]),
+        (["--decision", "approved_session"], []),
         (["--principal", "u-" + "a" * 40], ["git_log"]),
         (["--principal", "u-aaaaaa"], ["git_log"]),
         (["--principal", "u-a"], []),
