@@ -8,6 +8,7 @@ from toolgate.server.base.text import describe_os_error
 from toolgate.server.cli.doctor.report import CheckError, CheckFinding, CheckSkippedError, DoctorPart
 from toolgate.server.cli.doctor.state import RESTORE_KEYS
 from toolgate.server.config.load import Config
+from toolgate.server.protocol.errors import UsageError
 from toolgate.server.state.keys import file as key_file
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def _verify_rows(config: Config) -> "AuditVerdict | None":
             if not rows.has_key():
                 raise CheckSkippedError(NO_RECORD)
             return rows.verify_newest()
-    except audit_sources.AuditSourceError as error:
+    except (audit_sources.AuditSourceError, UsageError) as error:
         raise CheckError(f"the record of calls can't be read: {error}", "correct --database and --secret") from None
 
 

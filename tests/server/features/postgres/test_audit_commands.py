@@ -9,6 +9,7 @@ from pathlib import Path
 from tests.clients.raw_client import COMMAND, PATIENCE
 from tests.clients.round_robin import RoundRobin
 from tests.server.cli.test_cli import run
+from tests.servers.faulty_proxy import verdicts
 from tests.servers.postgres import Postgres
 from tests.servers.replicas import Replicas, running_replicas
 
@@ -60,6 +61,12 @@ def test_calls_at_two_servers_are_one_log_of_which_a_killed_one_loses_nothing_ol
         assert verified.returncode == 1 and "missing at the end: cut off" in verified.stdout
         done = run(tmp_path, "doctor", "--browser", "none", "-t", *words)
         assert "the record of calls is broken: chain " in done.stdout
+
+
+def test_doctor_goes_on_where_neither_the_database_nor_its_secret_can_be_read(tmp_path: Path) -> None:
+    words = ("--database", "postgresql://ada@127.0.0.1:1/there", "--secret", "nowhere")
+    found = verdicts(run(tmp_path, "doctor", "--browser", "none", "-t", *words).stdout)
+    assert (found["state database"], found["audit"], found["rules"]) == ("FAIL", "FAIL", "skip")
 
 
 def find_database(replicas: Replicas) -> list[str]:
