@@ -222,7 +222,7 @@ class Sessions:
 
     def close(self, session: AnySession) -> None:
         """End the session for good."""
-        if session.id in self._sessions:
+        if self.has(session):
             self.forget(session)
             self._store.remove(session)
 
@@ -255,7 +255,7 @@ class Sessions:
 
     def forget(self, session: AnySession) -> None:
         """Close the session here. Its record, if there is one, stays."""
-        if session.id in self._sessions:
+        if self.has(session):
             self._remove(session)
             if isinstance(session, HttpSession):
                 self.discard(session)

@@ -124,3 +124,24 @@ def test_a_request_that_comes_as_a_session_is_built_does_not_block_the_server() 
     thread.start()
     thread.join(PATIENCE)
     assert not thread.is_alive()
+
+
+def test_a_late_request_of_an_evicted_session_leaves_the_one_that_was_built_since() -> None:
+    async def check(bus: Bus, store: RedisSessionRecords) -> None:
+        async def share(_session: Session, _uris: Iterable[str]) -> None: ...
+
+        dispatcher = Dispatcher({}, {}, lambda result, _: result)
+        sessions = Sessions(lambda _: None, RedisSessionStore(bus, dispatcher, share=share, may_repeat=lambda _: False))
+        evicted = await sessions.admit(ADA)
+        assert evicted is not None
+        sessions.forget(evicted)
+        built = await sessions.wake(evicted.id, ADA)
+        assert built is not None and built is not evicted
+        await store.remove(built.record_key)  # it ends at another replica, whose notice comes late
+        evicted.session.ready = True
+        await evicted.backend.write()
+        assert await sessions.wake(built.id, ADA) is None
+        assert built.is_ended
+        await sessions.suspend_all()
+
+    run(check)
