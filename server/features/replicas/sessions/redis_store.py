@@ -302,7 +302,11 @@ class RedisSessionStore:
         if shared is None:
             session = self._sessions.create(principal, id)
             shared = self._by_key[key]
-            shared.take_record(data, record)
+            try:
+                shared.take_record(data, record)
+            except BaseException:  # it holds what can't be read
+                self._sessions.discard(session)
+                raise
             if not self._sessions.count_free():
                 self._sessions.evict_largest(principal)
             self._sessions.add(session)

@@ -5,6 +5,7 @@ import threading
 from collections.abc import Awaitable, Callable, Iterable
 
 import msgspec
+import pytest
 
 from tests.clients.raw_client import PATIENCE
 from toolgate.server.base.bus.bus import Bus
@@ -126,12 +127,16 @@ def test_a_request_that_comes_as_a_session_is_built_does_not_block_the_server() 
     assert not thread.is_alive()
 
 
+def create_sessions(bus: Bus) -> Sessions:
+    async def share(_session: Session, _uris: Iterable[str]) -> None: ...
+
+    dispatcher = Dispatcher({}, {}, lambda result, _: result)
+    return Sessions(lambda _: None, RedisSessionStore(bus, dispatcher, share=share, may_repeat=lambda _: False))
+
+
 def test_a_late_request_of_an_evicted_session_leaves_the_one_that_was_built_since() -> None:
     async def check(bus: Bus, store: RedisSessionRecords) -> None:
-        async def share(_session: Session, _uris: Iterable[str]) -> None: ...
-
-        dispatcher = Dispatcher({}, {}, lambda result, _: result)
-        sessions = Sessions(lambda _: None, RedisSessionStore(bus, dispatcher, share=share, may_repeat=lambda _: False))
+        sessions = create_sessions(bus)
         evicted = await sessions.admit(ADA)
         assert evicted is not None
         sessions.forget(evicted)
@@ -142,6 +147,26 @@ def test_a_late_request_of_an_evicted_session_leaves_the_one_that_was_built_sinc
         await evicted.backend.write()
         assert await sessions.wake(built.id, ADA) is None
         assert built.is_ended
+        await sessions.suspend_all()
+
+    run(check)
+
+
+def test_a_session_whose_record_can_not_be_read_is_not_half_there() -> None:
+    async def check(bus: Bus, store: RedisSessionRecords) -> None:
+        sessions = create_sessions(bus)
+        opened = await sessions.admit(ADA)
+        assert opened is not None
+        sessions.forget(opened)
+        record = decode_record(await store.read(opened.record_key) or b"")
+        assert record is not None
+        unread = msgspec.structs.replace(record, version=2, capabilities=msgspec.Raw(b'{"size":1e999}'))
+        await store.add(opened.record_key, encode_record(unread))
+        for _ in range(2):
+            with pytest.raises(ValueError, match="out of range"):
+                await sessions.wake(opened.id, ADA)
+        await store.add(opened.record_key, encode_record(msgspec.structs.replace(record, version=3)))
+        assert await sessions.wake(opened.id, ADA) is not None
         await sessions.suspend_all()
 
     run(check)
