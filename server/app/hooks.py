@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from toolgate.server.base.hooks import AsyncHook, Hook
+from toolgate.server.base.hooks import AsyncHook, EndHook, Hook
 
 if TYPE_CHECKING:
     from toolgate.server.base.reports.http_gauges import HttpGauges
@@ -52,5 +52,5 @@ class HostHooks(msgspec.Struct, frozen=True, eq=False):
     serving: "Hook[[HttpGauges]]" = msgspec.field(default_factory=Hook)
     ending: "Hook[[]]" = msgspec.field(default_factory=Hook)
     calls_end: "Hook[[]]" = msgspec.field(default_factory=Hook)
-    close: "AsyncHook[[]]" = msgspec.field(default_factory=AsyncHook)
-    end: "AsyncHook[[]]" = msgspec.field(default_factory=AsyncHook)
+    close: EndHook = msgspec.field(default_factory=EndHook)
+    end: EndHook = msgspec.field(default_factory=EndHook)

@@ -1,6 +1,7 @@
 """Call all functions that have something to do when something happens: a hook is a list to which they are added."""
 
 from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
 from typing import Generic, ParamSpec
 
 P = ParamSpec("P")
@@ -20,3 +21,12 @@ class AsyncHook(list[Callable[P, Awaitable[None]]], Generic[P]):
     async def __call__(self, *args: P.args, **kwargs: P.kwargs) -> None:
         for function in self:
             await function(*args, **kwargs)
+
+
+class EndHook(list[Callable[[], Awaitable[None]]]):
+    """The same for functions that each end something: the next is called also if one fails or is cancelled."""
+
+    async def __call__(self) -> None:
+        async with AsyncExitStack() as ends:
+            for function in reversed(self):
+                ends.push_async_callback(function)
