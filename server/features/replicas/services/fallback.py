@@ -1,6 +1,8 @@
 """Count at all replicas together, and at each alone while Redis is away."""
 
 import logging
+import math
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, TypeVar
 
@@ -9,6 +11,8 @@ from toolgate.server.policy.rate_limit import CallCounts, CallLimit, ReachedLimi
 
 T = TypeVar("T")
 S = TypeVar("S")
+
+QUIET = 60.0  # seconds without a failure after which the next is logged: what is reserved here counts meanwhile
 
 log = logging.getLogger("toolgate")
 
@@ -20,19 +24,17 @@ class Fallback(Generic[S]):
         self._shared = shared
         self._local = local
         self._what = what
-        self._is_away = False
+        self._failed_at = -math.inf
 
     async def use(self, work: Callable[[S], Awaitable[T]]) -> T:
         """Return the result of the work with the store that is there."""
         try:
-            result = await work(self._shared)
+            return await work(self._shared)
         except BusUnreachableError as error:
-            if not self._is_away:
+            before, self._failed_at = self._failed_at, time.monotonic()
+            if self._failed_at - before > QUIET:
                 log.warning("this process counts %s alone: %s", self._what, error)
-            self._is_away = True
             return await work(self._local)
-        self._is_away = False
-        return result
 
 
 class FallbackCallCounts:

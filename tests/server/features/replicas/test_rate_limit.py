@@ -3,6 +3,8 @@
 import asyncio
 from collections.abc import Callable, Mapping
 
+import pytest
+
 from tests.clients.raw_client import PATIENCE
 from tests.server.features.replicas.bus.conftest import shared_redis as shared_redis
 from tests.server.features.replicas.bus.pairs import run_pair as run_pair
@@ -49,17 +51,35 @@ def test_of_calls_at_once_none_is_one_too_many(run_pair: Run) -> None:
     run_pair(check)
 
 
-def test_without_redis_each_replica_counts_for_itself() -> None:
-    class Away(MemoryKeys):
-        async def reserve(self, _limits: object, _counts: object) -> list[Reservation]:
-            raise BusUnreachableError("Redis is away")
+class Away(MemoryKeys):
+    """Keys in a Redis that can't be reached."""
 
+    async def reserve(self, _limits: object, _counts: object) -> list[Reservation]:
+        raise BusUnreachableError("Redis is away")
+
+
+def test_without_redis_each_replica_counts_for_itself() -> None:
     async def check() -> None:
         bus = MemoryBus(BusSettings())
         bus.keys = Away()
         here = limiter(bus)
         counts = [await here.admit("ada") for _ in range(6)]
         assert counts[:5] == [None] * 5 and "5 calls" in str(counts[5])
+
+    asyncio.run(check())
+
+
+def test_that_redis_is_away_is_logged_once_while_some_calls_are_still_reserved(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def check() -> None:
+        bus = MemoryBus(BusSettings())
+        here = limiter(bus, {ANY: 500})
+        assert await here.admit("ada") is None
+        bus.keys = Away()
+        for _ in range(4):
+            assert await here.admit("ada") is await here.admit("bob") is None
+        assert [record.getMessage() for record in caplog.records] == ["this process counts calls alone: Redis is away"]
 
     asyncio.run(check())
 
