@@ -65,8 +65,8 @@ class PersonalLists:
             return None
 
     async def keep(self, profile: ClientProfile, lists: MountLists, secrets: Collection[str] = ()) -> None:
-        """Store what a person's clients with this profile are shown, fetched with these secrets. What is too long is
-        not kept."""
+        """Store what a person's clients with this profile are shown, fetched with these secrets. What is too long, or
+        nested too deeply, is not kept."""
         name = _digest(profile)
         try:
             sealed = self._sealer.seal(msgspec.to_builtins(lists), profile.principal, self._bind(name, secrets))
@@ -74,6 +74,8 @@ class PersonalLists:
                 log.info("mount %s: what a person is shown of it is too long to be kept", self._mount)
                 return
             await self._write(profile.principal, name, sealed)
+        except RecursionError:
+            log.info("mount %s: what a person is shown of it is nested too deeply to be kept", self._mount)
         except (StateError, OSError) as error:
             log.warning("mount %s: what a person is shown of it can't be kept: %s", self._mount, error)
 

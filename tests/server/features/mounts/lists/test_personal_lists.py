@@ -115,10 +115,14 @@ def measure(connection: Any) -> int:
     return found
 
 
-def test_lists_that_are_too_long_are_not_kept(tmp_path: Path) -> None:
+def test_lists_that_are_too_long_or_too_deep_are_not_kept(tmp_path: Path) -> None:
     async def body(kept: Kept) -> None:
-        await kept.open().keep(of("ada"), make("a" * MAX_SIZE))
-        assert await kept.open().find(of("ada")) is None
+        deep: dict[str, Any] = {}
+        for _ in range(5_000):
+            deep = {"a": deep}
+        for lists in (make("a" * MAX_SIZE), MountLists(tools=[deep])):
+            await kept.open().keep(of("ada"), lists)
+            assert await kept.open().find(of("ada")) is None
 
     run(tmp_path, body)
 
