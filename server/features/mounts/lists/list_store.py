@@ -4,6 +4,7 @@ shows them without starting a process. Those of single people lie in the state (
 import hashlib
 import logging
 import os
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,8 @@ from toolgate.tools.workspace.files.state_file import read_regular
 
 VERSION = 1  # of the files
 MAX_PROFILES = 16  # kinds of clients whose lists are kept
-MAX_PERSONAL = 256  # kinds of clients, each of one person
+MAX_OF_PEOPLE = 10_000  # kinds of clients, each of one person
+MAX_PERSONAL = 256  # different lists of these: most people have the same
 MAX_NAME = 1_024  # characters of what names an item that has a pin
 MAX_FILE = 64 * 2**20  # bytes
 SKILLS = "io.modelcontextprotocol/skills"  # the extension of servers that have them
@@ -161,14 +163,13 @@ class ListStore:
 
     def put(self, profile: ClientProfile, lists: MountLists) -> bool:
         """Take new lists, and return whether they differ. An empty list does not replace one that is not."""
-        kept, most = self._choose(profile), MAX_PERSONAL if profile.principal else MAX_PROFILES
+        kept, most = self._choose(profile), MAX_OF_PEOPLE if profile.principal else MAX_PROFILES
         key = profile.key.decode()
         before = kept.pop(key, None)
         if before is not None and before.tools and not (lists.tools or lists.prompts or lists.resources):
             lists = before
         kept[key] = next((known for known in self.distinct if known == lists), lists)
-        while len(kept) > most:
-            del kept[next(iter(kept))]
+        _make_room(kept, kept[key], most)
         return lists != before
 
     def _choose(self, profile: ClientProfile) -> dict[str, MountLists]:
@@ -186,6 +187,18 @@ class ListStore:
             part.replace(self._file)
         except OSError as error:
             log.warning("the lists of a mount can't be kept in %s: %s", self._file, error)
+
+
+def _make_room(kept: dict[str, MountLists], new: MountLists, most: int) -> None:
+    """Remove the oldest, and of too many different lists the one that the fewest have, but not the new one."""
+    counts = Counter(map(id, kept.values()))
+    if len(counts) > MAX_PERSONAL:
+        del counts[id(new)]
+        rarest = min(counts, key=counts.__getitem__)  # of equals the oldest
+        for key in [key for key, lists in kept.items() if id(lists) == rarest]:
+            del kept[key]
+    while len(kept) > most:
+        del kept[next(iter(kept))]
 
 
 def _is_too_long(name: object, field: str) -> bool:

@@ -2,7 +2,10 @@
 
 from pathlib import Path
 
+import pytest
+
 from toolgate.server.features.mounts.config.mount_config import MountConfig
+from toolgate.server.features.mounts.lists import list_store
 from toolgate.server.features.mounts.lists.list_store import MAX_PERSONAL, ListStore, MountLists
 from toolgate.server.features.mounts.mount.profile import NOTHING
 
@@ -29,6 +32,24 @@ def test_the_oldest_person_goes_and_everybodys_lists_stay(tmp_path: Path) -> Non
         store.put(NOTHING.for_principal(f"u-{number}"), make(f"of-{number}"))
     assert store.find(NOTHING.for_principal("u-0")) is None and store.find(NOTHING.for_principal("u-1")) == make("of-1")
     assert store.find(NOTHING) == make("all")
+
+
+def test_lists_that_many_people_have_stay_for_all_of_them(tmp_path: Path) -> None:
+    store, common = ListStore(tmp_path, FAR), [f"u-{number}" for number in range(MAX_PERSONAL + 1)]
+    for who in common:
+        store.put(NOTHING.for_principal(who), make("a"))
+    for number in range(MAX_PERSONAL):
+        store.put(NOTHING.for_principal(f"v-{number}"), make(f"of-{number}"))
+    assert [who for who in common if store.find(NOTHING.for_principal(who)) is None] == []
+    assert store.find(NOTHING.for_principal("v-0")) is None and store.find(NOTHING.for_principal("v-1")) is not None
+
+
+def test_people_have_a_bound_whatever_they_have(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(list_store, "MAX_OF_PEOPLE", 2)
+    store, people = ListStore(tmp_path, FAR), [NOTHING.for_principal(name) for name in ("ada", "bob", "eve")]
+    for who in people:
+        store.put(who, make("a"))
+    assert [store.find(who) for who in people] == [None, make("a"), make("a")]
 
 
 def test_a_persons_lists_are_not_written(tmp_path: Path) -> None:
