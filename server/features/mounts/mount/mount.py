@@ -510,7 +510,7 @@ class Mount:
         """Show the lists from now on."""
         self.standing.note_success(key.principal)
         self._note_fresh(profile, lists)
-        if not self._show(profile, lists, secrets):
+        if not self._show(profile, lists, [*secrets, *self._opener.list_tokens(key.principal)]):
             return
         if not profile.principal:
             await asyncio.to_thread(self._store.save)

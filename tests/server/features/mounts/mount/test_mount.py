@@ -37,6 +37,9 @@ class SlowForAda:
             await asyncio.Event().wait()
         return await self._sessions.open(key, None)
 
+    def list_tokens(self, principal: str) -> list[str]:
+        return []
+
     async def close(self) -> None: ...
 
 

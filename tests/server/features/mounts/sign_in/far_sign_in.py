@@ -51,7 +51,7 @@ class FarSignIn:
         self.needed_scope = ""
         self.grants = ""  # in place of what a code was asked for
         self.repeats = False  # a refresh gives the access token that it gave last
-        self.echoes = False  # a call fails, and its error has the request's Authorization header
+        self.echoes = False  # lists have the request's token, and a call fails with its Authorization header
         self.asks = ""  # the name of the question of each call; the server is of the stateless era then
         self.answered: list[dict[str, Any]] = []
         self.tools: tuple[str, ...] = ()  # that it lists to everybody, beside its own
@@ -205,7 +205,8 @@ def create_handler(far: FarSignIn) -> type[http.server.BaseHTTPRequestHandler]:
                 case "server/discover" if far.asks:
                     told = {"supportedVersions": [STATELESS], "capabilities": {"tools": {}}, "resultType": "complete"}
                 case "tools/list":
-                    names = ("whoami", f"of_{subject.replace('-', '_')}", *far.tools)
+                    names = ["whoami", f"of_{subject.replace('-', '_')}", *far.tools]
+                    names += [given.removeprefix("Bearer ")] if far.echoes else []
                     told = {"tools": [{"name": name, "inputSchema": {"type": "object"}} for name in names]}
                 case "prompts/list":
                     told = {"prompts": [{"name": "hello"}]}

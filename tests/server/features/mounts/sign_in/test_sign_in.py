@@ -251,6 +251,21 @@ def test_a_token_that_a_server_repeats_is_hidden(scene: Scene) -> None:
     assert "debug: Bearer …" in scene.call(scene.ada)
 
 
+def test_no_pin_and_no_log_has_a_token_that_a_server_lists(scene: Scene) -> None:
+    scene.far.echoes = True
+    scene.connect(scene.ada)
+    assert eventually(lambda: f"far__{scene.far.last}" in scene.list_far(scene.ada))
+    assert eventually(lambda: "…" in list_pins(scene.state))
+    kept = [path.name for path in find_files_with(scene.state, scene.far.last) if path.name.startswith("state.db")]
+    assert kept == [] and scene.far.last not in scene.signed.site.log()
+
+
+def list_pins(state: Path) -> list[str]:
+    """Return the names of what is pinned."""
+    with closing(sqlite3.connect(state / "state.db")) as database:
+        return [name for (name,) in database.execute("SELECT name FROM mount_pin")]
+
+
 def test_one_who_ends_a_connection_during_a_refresh_leaves_no_token(scene: Scene) -> None:
     scene.connect(scene.ada)
     scene.wait_listed(scene.ada)
