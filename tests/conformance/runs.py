@@ -37,11 +37,13 @@ def subject(folder: Path) -> Iterator[str]:
 
 @contextlib.contextmanager
 def mounted(folder: Path, protocol: str) -> Iterator[str]:
-    """Yield the URL of a server that has nothing but what it mounts: `subject`, in the era of `protocol`."""
+    """Yield the URL of a server that has nothing but what it mounts: `subject`, in the era of `protocol`. It holds
+    nothing that changes, since the suite has the server change its lists."""
     folder.mkdir()
     config = folder / "mounts.toml"
     with subject(folder / "far") as url:
-        config.write_text(f'[mounts.far]\nurl = "{url}"\nprefix = ""\nprotocol = "{protocol}"\n')
+        keys = {"url": url, "prefix": "", "protocol": protocol, "on_change": "allow"}
+        config.write_text("[mounts.far]\n" + "".join(f'{key} = "{value}"\n' for key, value in keys.items()))
         with site(folder / "site", "--config", str(config), "--tools", "!*") as listening:
             yield f"{listening.url}/mcp"
 
