@@ -5,4 +5,5 @@
 
 A principal has one sandbox while it is in use. Its commands see each other's processes, ports and /tmp, and nothing of
 other principals. Enter at `levels`, which chooses the level; `environment` sets a sandbox up.
+`cgroups` limits what a principal runs, and `egress` is the way to the network.
 """

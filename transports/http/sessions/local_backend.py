@@ -104,7 +104,7 @@ def _to_details(held: HttpSession, revision: str, workspace: str) -> SessionDeta
 
 
 def restore_session(held: HttpSession, taken: ResumedSession, workspace: str) -> None:
-    """Be what an earlier process's row says."""
+    """Give a new session what an earlier process stored of it."""
     session, details = held.session, taken.details
     session.revision = WITH_SESSION[details.revision]
     session.capabilities = details.capabilities

@@ -34,7 +34,7 @@ from toolgate.server.features.mounts.mount.parked_elsewhere import EXPIRED, FAIL
 from toolgate.server.features.mounts.mount.parked_requests import ParkedRequests
 from toolgate.server.features.mounts.mount.pool import SessionKey
 from toolgate.server.features.mounts.mount.profile import create_profile
-from toolgate.server.features.mounts.mount.sign_in_waits import CONNECT, KINDS, SIGN_IN_QUESTION, SignInWaits
+from toolgate.server.features.mounts.mount.sign_in_waits import CONNECT_METHOD, KINDS, SIGN_IN_QUESTION, SignInWaits
 from toolgate.server.features.mounts.upstream.envelope import strip_meta
 from toolgate.server.features.mounts.upstream.errors import (
     MountError,
@@ -118,7 +118,7 @@ class RequestForwarder:
             async with self._limits.count(context.principal, is_new=not is_again):
                 return await self._mount.fetch_lists(self._find_key(context))
 
-        return await self._have_sign_in(CONNECT, original, context, find_lists)
+        return await self._have_sign_in(CONNECT_METHOD, original, context, find_lists)
 
     async def _have_sign_in(
         self, method: str, original: str, context: Context, send: Callable[[bool], Awaitable[T]]

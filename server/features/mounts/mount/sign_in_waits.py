@@ -8,8 +8,8 @@ from toolgate.server.features.mounts.mount.pool import CLOSED
 from toolgate.server.features.mounts.upstream.errors import UpstreamFault
 from toolgate.tools.api.context.context import Context
 
-CONNECT = "connect"  # no method of the protocol: a person connects, and nothing is asked for
-KINDS = {"tools/call": "tools", "prompts/get": "prompts", "resources/read": "resources", CONNECT: ""}  # of what asks
+CONNECT_METHOD = "connect"  # none of the protocol: a person connects, and nothing is asked for
+KINDS = {"tools/call": "tools", "prompts/get": "prompts", "resources/read": "resources", CONNECT_METHOD: ""}
 SIGN_IN_QUESTION = "mounted-sign-in"  # names the one of a sign-in; no mounted server's own has this name
 
 PartCheck = Callable[[str, str, Context], Awaitable[None]]
