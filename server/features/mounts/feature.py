@@ -32,7 +32,7 @@ from toolgate.server.features.mounts.openers import make_id
 from toolgate.server.features.mounts.parts.client_sessions import LEFT_AFTER, LOOK
 from toolgate.server.features.mounts.parts.views import MountViews, ServedMount, find_key
 from toolgate.server.features.mounts.publisher import StatusPublisher
-from toolgate.server.features.mounts.upstream.errors import UpstreamFault
+from toolgate.server.features.mounts.upstream.errors import MountError, UpstreamFault
 from toolgate.server.protocol.notifications import LISTS
 from toolgate.tools.api.registry import Part, Registry
 
@@ -133,12 +133,19 @@ class MountsFeature:
     def _create_secrets_part(self, host: AppHost) -> "PagePart":
         from toolgate.server.features.mounts.kept_secrets.page_part import SecretsPart  # start-up: HTTP alone has pages
 
-        return SecretsPart(SecretStore(host.store(), host.keys()), self._list_configs, self._note_secrets)
+        return SecretsPart(
+            SecretStore(host.store(), host.keys()), self._list_configs, partial(self._note_secrets, host)
+        )
 
-    async def _note_secrets(self, principal: str) -> None:
-        """A person has set or removed a secret of their own: conversations with another one end."""
+    async def _note_secrets(self, host: AppHost, principal: str, is_set: bool) -> None:
+        """A person has set or removed a secret of their own: conversations with another one end, and their clients
+        hear of what one that was set opens."""
         for served in self._list_served():
             served.mount.end_outdated(principal)
+            if is_set:
+                with contextlib.suppress(MountError):  # it is told at the call
+                    await served.mount.note_secrets(principal)
+                self._fetch_lists(host, served, principal)
 
     def _create_connections_part(self, sign_ins: LazySignIns) -> "PagePart":
         from toolgate.server.features.mounts.sign_in.page_part import ConnectionsPart  # start-up, as above

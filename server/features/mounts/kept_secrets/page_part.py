@@ -34,8 +34,8 @@ class ShownSecret(msgspec.Struct, frozen=True):
 
 
 class SecretsPart:
-    """The secrets of one server's mounts, which `list_mounts()` returns. `on_change(principal)` is awaited after a
-    person has changed theirs."""
+    """The secrets of one server's mounts, which `list_mounts()` returns. `on_change(principal, is_set)` is awaited
+    after a person has set or removed one of theirs."""
 
     name = "secrets"
     title = "Secrets of mounted servers"
@@ -45,7 +45,7 @@ class SecretsPart:
         self,
         secrets: SecretStore,
         list_mounts: Callable[[], Collection[MountConfig]],
-        on_change: Callable[[str], Awaitable[None]],
+        on_change: Callable[[str, bool], Awaitable[None]],
     ) -> None:
         self._secrets = secrets
         self._on_change = on_change
@@ -92,15 +92,15 @@ class SecretsPart:
         except SecretError as error:
             text = str(error)
             return ActionResult(f"{text[:1].upper()}{text[1:]}.", 400)
-        await self._announce(principal)
+        await self._announce(principal, is_set=True)
         return ActionResult(f"{name} is kept for you alone, and used from the next call on.")
 
     async def _remove(self, principal: str, name: str, _fields: Mapping[str, str]) -> ActionResult:
         if not await self._secrets.remove(principal, name):
             return ActionResult(ALREADY_REMOVED, 404)
-        await self._announce(principal)
+        await self._announce(principal, is_set=False)
         return ActionResult(REMOVED)
 
-    async def _announce(self, principal: str) -> None:
-        await self._on_change(principal)
+    async def _announce(self, principal: str, *, is_set: bool) -> None:
+        await self._on_change(principal, is_set)
         self._watchers.notify(principal)

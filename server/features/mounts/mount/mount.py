@@ -312,11 +312,17 @@ class Mount:
         for profile in self._fresh:
             if profile.principal == principal:
                 self._fresh[profile] = OVER
+        self._repeat_refreshes(principal)
 
     def end_outdated(self, principal: str) -> None:
         """End the conversations of a principal whose secrets are others now, as soon as their calls have ended."""
         if self._secrets is not None:
             self._pool.outdate(principal)
+            self._repeat_refreshes(principal)
+
+    def _repeat_refreshes(self, principal: str) -> None:
+        """Have lists fetched again that are fetched for a principal with what held until now."""
+        self._changed.update((profile, 0.0) for profile in self._refreshes if profile.principal == principal)
 
     def end_session(self, session: str) -> None:
         """End the conversations that belong to a session of ours alone."""
@@ -472,16 +478,16 @@ class Mount:
     async def _refresh(self, profile: ClientProfile, after: float) -> None:
         if after:
             await asyncio.sleep(after)
-        is_fetched = await self._fetch_and_keep(profile)
-        while is_fetched and profile in self._changed:  # they have changed meanwhile
+        await self._fetch_and_keep(profile)
+        while profile in self._changed and self._askers.get(profile):  # they have changed meanwhile
             await asyncio.sleep(self._changed[profile])
-            is_fetched = await self._fetch_and_keep(profile)
-        self._refreshes.pop(profile, None)
-        self._askers.pop(profile, None)
+            await self._fetch_and_keep(profile)
+        for rows in (self._refreshes, self._askers, self._changed):
+            rows.pop(profile, None)
 
-    async def _fetch_and_keep(self, profile: ClientProfile) -> bool:
+    async def _fetch_and_keep(self, profile: ClientProfile) -> None:
         """Take the lists, as soon as they can be fetched for one of those who ask. What one person alone is shown is
-        tried once: whoever asks again has it tried again. Return whether there are new lists."""
+        tried once: whoever asks again has it tried again."""
         delay = RestartDelay()
         while True:
             self._changed.pop(profile, None)
@@ -492,19 +498,19 @@ class Mount:
                 if error.code == "LIST_FAILED":  # others were noted as they came
                     self.standing.note_failure(key.principal, error.fault, is_theirs=bool(profile.principal))
                 if profile.principal or self._pool.is_closed:
-                    return False
+                    return
                 delay.note_failure()
                 left = max(self.standing.seconds_left(key.principal), delay.seconds_left)
                 await self._wait_for_another(profile, key, left)
                 continue
             if fetched is not None:
                 await self._keep(profile, key, *fetched)
-                return True
+                return
             askers = self._askers[profile]
             if key in askers:
                 askers.remove(key)
             if not askers:
-                return False
+                return
 
     async def _keep(self, profile: ClientProfile, key: SessionKey, lists: MountLists, secrets: Collection[str]) -> None:
         """Show the lists from now on."""

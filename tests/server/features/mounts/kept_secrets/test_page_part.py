@@ -10,6 +10,7 @@ import pytest
 from tests.clients.chromium import confirm, people
 from tests.clients.raw_client import eventually
 from tests.server.auth.minted_tokens import Signed, signed_site
+from tests.server.auth.sign_in_server import PageAnswer
 from tests.server.features.mounts.kept_secrets.test_secrets import find_files_with, secret, set_secret
 from tests.server.features.mounts.mounted import FarSite, far_site, url_mount, write_config
 from tests.servers import forked_command
@@ -29,6 +30,13 @@ class Scene:
         self.state = signed.site.state
         self.url = signed.site.url
         self.ada, self.bob = AppUser(signed, "ada", "Fern"), AppUser(signed, "bob", "Workbench")
+
+    def connect(self, who: AppUser) -> PageAnswer:
+        """Have a person keep their own KEY on the first page."""
+        browser = who.browser()
+        return browser.post(
+            "/", {"csrf": find_csrf(browser.get("/").text), "keep-secret": "KEY", "secret-value": VALUE}
+        )
 
     def read_headers(self, who: AppUser) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(who.call("far__headers")["content"][0]["text"])
