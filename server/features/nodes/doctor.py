@@ -23,6 +23,10 @@ async def _read_clock(config: Config, place: int, now: Callable[[], float]) -> t
     from toolgate.server.features.nodes.gateway import link
 
     certificate = connect.read_certificate(config, "--node", *config.node)
-    before = now()
-    welcome = await asyncio.to_thread(link.greet, config.node[place], TIMEOUT, certificate)
-    return before, welcome.clock, now()
+
+    def read() -> tuple[float, float, float]:  # in a thread, so that other checks' imports do not come between
+        before = now()
+        welcome = link.greet(config.node[place], TIMEOUT, certificate)
+        return before, welcome.clock, now()
+
+    return await asyncio.to_thread(read)

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import time
 from collections.abc import Iterator
 from functools import partial
@@ -292,17 +293,37 @@ def test_a_database_with_sealed_keys_asks_for_the_secret(
 # -- clocks
 
 
-@pytest.mark.parametrize(("off", "said"), [(-300, "ahead of"), (300, "behind"), (1.5, "behind"), (0.5, "")])
+@pytest.mark.parametrize(("off", "told"), [(-300, "ahead of"), (300, "behind"), (0.5, "")])
 def test_a_clock_that_is_off_is_named_with_by_how_much(
-    redis: RedisProcess, node: NodeProcess, database: str, off: float, said: str
+    redis: RedisProcess, node: NodeProcess, database: str, off: float, told: str
 ) -> None:
     options = {"http": "true", "database": database, "redis": redis.unix_url, "node": [f"unix:{node.socket}"]}
     parts = main.list_parts(load.load(options, {}))
     clocks = {name: reading for part in parts for name, reading in part.clocks.items()}
-    found = asyncio.run(compare_clocks(clocks, lambda: time.time() + off))
-    if not said:
-        assert isinstance(found, str)
+    finding = asyncio.run(compare_clocks(clocks, lambda: time.time() + off))
+    if not told:
+        assert isinstance(finding, str)
         return
-    assert isinstance(found, CheckNote)
+    assert isinstance(finding, CheckNote)
     for whose in ("PostgreSQL", "Redis", f"the node at unix:{node.socket}"):
-        assert f"{whose} is {abs(off):.1f} s {said} this machine" in found.finding
+        named = re.search(rf"{re.escape(whose)} is ([0-9.]+) s {told} this machine", finding.finding)
+        assert named is not None and abs(off) - 10 < float(named[1]) <= abs(off), finding  # less what reading it took
+
+
+@pytest.mark.parametrize(
+    ("off", "told"),
+    [(1.0, ""), (-1.0, ""), (1.5, "far is 1.5 s ahead of this machine"), (-1.5, "far is 1.5 s behind this machine")],
+)
+def test_clocks_may_differ_by_a_second(off: float, told: str) -> None:
+    async def read(_now: Any) -> tuple[float, float, float]:
+        return 1_000.0, 1_000.0 + off, 1_000.0
+
+    finding = asyncio.run(compare_clocks({"far": read}))
+    assert (finding.finding if isinstance(finding, CheckNote) else "") == told
+
+
+def test_what_reading_a_clock_takes_is_no_difference() -> None:
+    async def read(_now: Any) -> tuple[float, float, float]:
+        return 1_000.0, 1_004.0, 1_009.0
+
+    assert asyncio.run(compare_clocks({"far": read})) == "far: within a second of this machine's"
