@@ -24,7 +24,7 @@ from toolgate.transports import stdio
 
 if TYPE_CHECKING:
     from toolgate.server.app.http_app import HttpApp
-    from toolgate.server.overview.dashboard import Dashboard
+    from toolgate.transports.web.dashboard import Dashboard
 
 log = logging.getLogger("toolgate")
 
@@ -144,13 +144,22 @@ class App:
 
     def create_dashboard(self) -> "Dashboard":
         """Return what the first page reads."""
-        from toolgate.server.overview.dashboard import Dashboard  # start-up: stdio does without
+        from toolgate.transports.web.dashboard import Dashboard  # start-up: stdio does without
 
         host, server = self.host, self.host.server()
         calls, trail = host.shown_calls(), host.own_entries()
         assert calls is not None  # HTTP is served
-        parts, added = host.health_parts, [create_part() for create_part in host.page_parts]
-        return Dashboard(server, host.store(), host.clock(), host.workspaces(), calls, trail, parts, added)
+        return Dashboard(
+            server.services.peek,
+            server.policy,
+            host.store(),
+            host.clock(),
+            host.workspaces(),
+            calls,
+            trail,
+            host.health_parts,
+            [create_part() for create_part in host.page_parts],
+        )
 
     def _create_site(self, announce: Announce | None) -> "HttpApp":
         from toolgate.server.app.http_app import HttpApp  # start-up: stdio does without all of HTTP

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from toolgate.server.base.limits.rate_limit import CallRateLimiter
 from toolgate.server.base.principal import LOCAL_NAME
+from toolgate.server.base.sign_in_methods import OIDC, PASSWORD, parse_method
 from toolgate.server.base.text import describe_os_error
 from toolgate.server.base.watch import FileChanges
+from toolgate.server.calls.policy.call_policy import CallPolicy, own_name_only
+from toolgate.server.calls.policy.rule_check import ACCOUNT, PRINCIPAL, Callers, RuleNames
+from toolgate.server.calls.policy.rules import Rules, parse_rules
 from toolgate.server.config.load import Config, check_utf8
-from toolgate.server.policy.call_policy import CallPolicy, own_name_only
-from toolgate.server.policy.rate_limit import CallRateLimiter
-from toolgate.server.policy.rule_check import ACCOUNT, PRINCIPAL, Callers, RuleNames
-from toolgate.server.policy.rules import Rules, parse_rules
-from toolgate.server.policy.sign_in_methods import OIDC, PASSWORD, parse_method
 from toolgate.server.protocol.errors import UsageError
 from toolgate.server.state import lock
 from toolgate.server.state.store import Store
@@ -191,14 +191,14 @@ def build_policy(
         find_names = PrincipalNames(store).find_names
     remembered = nonces = None
     if bus is not None:
-        from toolgate.server.policy.nonces import Nonces  # start-up: stdio does without
+        from toolgate.server.calls.policy.nonces import Nonces  # start-up: stdio does without
 
         nonces = Nonces(bus.keys)
     if config.approve:
         from toolgate.server.auth.principal_names import PrincipalNames
         from toolgate.server.base.bus.memory_keys import MemoryKeys  # start-up: approvals are rare
-        from toolgate.server.policy.nonces import Nonces
-        from toolgate.server.policy.remembered_approvals import RememberedApprovals
+        from toolgate.server.calls.policy.nonces import Nonces
+        from toolgate.server.calls.policy.remembered_approvals import RememberedApprovals
 
         keys = MemoryKeys() if bus is None else bus.keys
         find_label = PrincipalNames(store).find_label

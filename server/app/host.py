@@ -17,6 +17,7 @@ from toolgate.server.app.hooks import HostHooks
 from toolgate.server.app.served_parts import ServedParts
 from toolgate.server.app.slot import Slot
 from toolgate.server.app.state_host import StateHost
+from toolgate.server.base.limits.rate_limit import CallCounts, CallRateLimiter, MemoryCallCounts
 from toolgate.server.base.principal import LOCAL_NAME
 from toolgate.server.base.watch import FileChanges
 from toolgate.server.calls.notifier import LocalNotifier, Notifier
@@ -27,7 +28,6 @@ from toolgate.server.calls.sharing import NoticeSharing, TaskSharing
 from toolgate.server.calls.tasks import CallTasks, key_of
 from toolgate.server.config.load import Config
 from toolgate.server.methods.server import Capability, ListMethods, RegistryViews, Server, ServicePool
-from toolgate.server.policy.rate_limit import CallCounts, CallRateLimiter, MemoryCallCounts
 from toolgate.server.protocol.dispatcher import Dispatcher
 from toolgate.server.protocol.notifications import Notifications
 from toolgate.server.protocol.task import StoredTask
@@ -194,7 +194,9 @@ class AppHost(StateHost):
 
     async def end_principal(self, principal: str) -> None:
         """End the callbacks, tasks, questions, approvals and commands of a principal who was removed."""
-        from toolgate.server.policy.remembered_approvals import RememberedApprovals  # start-up: people rarely leave
+        from toolgate.server.calls.policy.remembered_approvals import (
+            RememberedApprovals,  # start-up: people rarely leave
+        )
 
         await CallbackStore(self.store(), self.clock(), principal, "").cancel(None)
         await self.call_tasks().cancel_all(principal)

@@ -24,7 +24,6 @@ from toolgate.server.config.load import Config
 from toolgate.server.config.transports import HTTP_TRANSPORTS, HttpTransport
 from toolgate.server.config.types import is_loopback
 from toolgate.server.methods.server import Server
-from toolgate.server.overview.dashboard import Dashboard
 from toolgate.server.protocol.dispatcher import Dispatcher
 from toolgate.server.protocol.errors import UsageError
 from toolgate.server.state.store import StateError
@@ -41,6 +40,7 @@ from toolgate.transports.http.wire.asgi import answer_with
 from toolgate.transports.http.wire.connections import Connections
 from toolgate.transports.http.wire.listener import Listener
 from toolgate.transports.http.wire.request import Handler
+from toolgate.transports.web.dashboard import Dashboard
 from toolgate.transports.web.home import ClientSettings, HomePage, ServerFacts
 from toolgate.transports.web.home_events import HomeEvents
 from toolgate.transports.web.page_context import PageContext

@@ -10,12 +10,12 @@ from pkgutil import resolve_name
 from toolgate.server.app import build, builtin_tools
 from toolgate.server.base import watch
 from toolgate.server.base.asyncio_tasks import DelayedTasks
+from toolgate.server.calls.policy.rule_check import Callers, RuleCheck
+from toolgate.server.calls.policy.rules import Rules
 from toolgate.server.config.feature_rows import FEATURES, ROOM
 from toolgate.server.config.load import Config
 from toolgate.server.plugins.loader import LoadedPlugin, PluginIsolation, PluginLoader
 from toolgate.server.plugins.reload import PluginReloader
-from toolgate.server.policy.rule_check import Callers, RuleCheck
-from toolgate.server.policy.rules import Rules
 from toolgate.tools.api.registry import Part, Registry
 from toolgate.tools.builtin.skills.skills import Skills
 

@@ -9,7 +9,7 @@ Dynamic Queue Length Thresholds for Shared-Memory Packet Switches (1998).
 import ipaddress
 
 from toolgate.server.base.bus.bus import Counters, KeyLimit
-from toolgate.server.policy.rate_limit import SPAN
+from toolgate.server.base.limits.rate_limit import SPAN
 
 V4 = (32, 24)  # an address; the smallest block routed alone
 V6 = (64, 56, 48)  # a host or link; a home's block; a company's or tunnel's block

@@ -4,7 +4,7 @@ from collections import OrderedDict
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from toolgate.server.policy.sign_in_methods import PASSWORD, format_identity
+from toolgate.server.base.sign_in_methods import PASSWORD, format_identity
 
 if TYPE_CHECKING:
     from toolgate.server.state.store import Store

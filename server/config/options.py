@@ -4,6 +4,8 @@ from functools import partial
 from itertools import chain
 from pkgutil import resolve_name
 
+from toolgate.server.base.sign_in_methods import external_methods, login_forms, provider_methods
+from toolgate.server.calls.policy import rules
 from toolgate.server.config.feature_rows import FEATURES, ROOM
 from toolgate.server.config.option import BOTH, NODE, Option
 from toolgate.server.config.plugin_paths import parse_plugin_path, split_plugin_paths
@@ -33,8 +35,6 @@ from toolgate.server.config.types import (
     parse_uid_range,
     parse_web_url,
 )
-from toolgate.server.policy import rules
-from toolgate.server.policy.sign_in_methods import external_methods, login_forms, provider_methods
 from toolgate.tools.workspace import limits
 
 _http = partial(Option, is_http_only=True)

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TypeVar
 from urllib.parse import SplitResult, urlsplit
 
+from toolgate.server.base.name_patterns import parse_pattern
+from toolgate.server.base.sign_in_methods import HEADER, parse_method
 from toolgate.server.base.text import describe_os_error, suggest
 from toolgate.server.config.transports import PATHS
-from toolgate.server.policy.name_patterns import parse_pattern
-from toolgate.server.policy.sign_in_methods import HEADER, parse_method
 from toolgate.tools.workspace import limits
 
 T = TypeVar("T")

@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING, Any
 from toolgate.server.base.text import escape_invisible
 from toolgate.server.calls.client import InputRequired
 from toolgate.server.calls.client_questions import ELICIT, SHAPES, UNREACHABLE, can_show_forms
+from toolgate.server.calls.policy.rules import Rule
 from toolgate.server.calls.question import to_stable_json
 from toolgate.server.methods.server import Server
-from toolgate.server.policy.rules import Rule
 from toolgate.server.protocol.session import ApprovalRequest, Call
 from toolgate.server.state.keys.sealed_state import LIFETIME
 from toolgate.tools.api.context.context import Context
@@ -34,7 +34,7 @@ from toolgate.tools.api.errors import CannotAskError, StillWaitingError, ToolErr
 from toolgate.tools.api.tool import Tool
 
 if TYPE_CHECKING:
-    from toolgate.server.policy.nonces import Nonces
+    from toolgate.server.calls.policy.nonces import Nonces
 
 FORM: Mapping[str, Any] = {"type": "object", "properties": {}}  # accepting it is the answer
 RESERVE = 5.0  # seconds of the hold reserved for the tool, at most a quarter

@@ -18,9 +18,9 @@ from toolgate.server.base.hooks import AsyncHook, Hook
 from toolgate.server.calls.client import NoClient
 from toolgate.server.calls.observers import Observers
 from toolgate.server.calls.pending_questions import PendingQuestions
+from toolgate.server.calls.policy.call_policy import CallPolicy
 from toolgate.server.calls.sharing import NoticeSharing, TaskSharing
 from toolgate.server.calls.tasks import CallTasks
-from toolgate.server.policy.call_policy import CallPolicy
 from toolgate.server.protocol import serialization
 from toolgate.server.protocol.notifications import LISTS, Notifications
 from toolgate.server.protocol.resource_updates import ResourceUpdates
@@ -36,7 +36,7 @@ from toolgate.tools.api.resource import Resource
 from toolgate.tools.workspace.workspace import WorkspaceUnreachableError
 
 if TYPE_CHECKING:
-    from toolgate.server.policy.rules import Rule
+    from toolgate.server.calls.policy.rules import Rule
     from toolgate.server.protocol.dispatcher import Method
 
 MethodFunction = Callable[[Call], Any]

@@ -15,8 +15,8 @@ from typing import Any
 
 import msgspec
 
-from toolgate.server.base.budget import Budget, Claim
-from toolgate.server.base.state_budget import enter_call
+from toolgate.server.base.limits.budget import Budget, Claim
+from toolgate.server.base.limits.state_budget import enter_call
 from toolgate.server.protocol import request_meta
 from toolgate.server.protocol.errors import InternalError, InvalidParams, InvalidRequest, MethodNotFound, RpcError
 from toolgate.server.protocol.interruption import interrupted_answer

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextvars import Context
 from functools import partial
 
-from toolgate.server.base.state_budget import current_budget, start_budget
+from toolgate.server.base.limits.state_budget import current_budget, start_budget
 from toolgate.server.state import tables
 from toolgate.server.state.commit_gate import UNCHANGED
 from toolgate.server.state.errors import StateSilentError, state_silent_error

@@ -19,7 +19,7 @@ PHRASES = {  # what puzzled → what is said, and where
     "it can't be given": ("has no effect with --url", "server/cli/parsing/command_line.py"),
     "belongs here, and nothing else": ("{missing} is missing", "server/cli/parsing/command_line.py"),
     "none of its words": ("unknown command", "server/cli/parsing/command_line.py"),
-    "about no tool there is": ("there is no {kind}", "server/policy/rule_check.py"),
+    "about no tool there is": ("there is no {kind}", "server/calls/policy/rule_check.py"),
     "commands are not kept apart": (
         "no sandbox: commands have all",
         "tools/sandbox/levels.py",

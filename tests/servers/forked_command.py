@@ -39,7 +39,7 @@ KNOWN = (  # what commands import, and a server that has no clients yet does not
     "toolgate.server.features.mounts.upstream.http_connection",
     "toolgate.server.features.postgres.audit_reader",
     "toolgate.server.features.postgres.database.store",
-    "toolgate.server.policy.nonces",
+    "toolgate.server.calls.policy.nonces",
     "toolgate.server.state.migrate",
     "toolgate.server.state.schema",
     "toolgate.server.state.sqlite.snapshot",

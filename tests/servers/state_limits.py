@@ -4,7 +4,7 @@ fixture `real_state_limits`."""
 import pytest
 
 from tests.clients.raw_client import PATIENCE
-from toolgate.server.base import state_budget
+from toolgate.server.base.limits import state_budget
 from toolgate.server.state.sqlite import store
 
 CALL, BUSY = state_budget.SECONDS, store.BUSY  # seconds, as users have them

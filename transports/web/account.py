@@ -12,7 +12,7 @@ from toolgate.server.auth.login.methods import REFUSED, THROTTLED
 from toolgate.server.auth.login.throttle import ThrottledError
 from toolgate.server.auth.scopes import OFFLINE
 from toolgate.server.base.reports.page_part import ALREADY_ENDED
-from toolgate.server.policy.sign_in_methods import PASSWORD
+from toolgate.server.base.sign_in_methods import PASSWORD
 from toolgate.server.state.rows.people import BUILT_IN
 from toolgate.transports.web.consent import describe_scope
 from toolgate.transports.web.http import read_form, with_headers
@@ -28,7 +28,7 @@ from toolgate.transports.web.sign_in_context import SESSION, SignInContext, form
 
 if TYPE_CHECKING:
     from toolgate.server.auth.grants import GrantSummary
-    from toolgate.server.policy.remembered_approvals import RememberedApprovals
+    from toolgate.server.calls.policy.remembered_approvals import RememberedApprovals
 
 ALREADY_REVOKED = "There is nothing to revoke: that access has already ended."  # for people
 SIGNED_OUT = "That browser is signed out."

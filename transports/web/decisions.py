@@ -11,11 +11,11 @@ import msgspec
 from toolgate.server.base.reports.page_part import ActionResult
 from toolgate.server.calls.pending_questions import GONE, PendingQuestions
 from toolgate.server.calls.question import QuestionView
-from toolgate.server.overview.dashboard import Dashboard
 from toolgate.transports.web import elicitation_form
+from toolgate.transports.web.dashboard import Dashboard
 
 if TYPE_CHECKING:
-    from toolgate.server.policy.remembered_approvals import Duration
+    from toolgate.server.calls.policy.remembered_approvals import Duration
 
 ANSWERED, DECLINED = "Your answer was sent.", "You declined to answer."  # for people
 ALLOWED, REFUSED = "You allowed this call.", "You refused this call."

@@ -18,11 +18,11 @@ from toolgate.server.base.reports.health import ServerHealth
 from toolgate.server.base.reports.page_part import ALREADY_ENDED, ActionResult, PartAction
 from toolgate.server.calls.pending_questions import PendingQuestions
 from toolgate.server.calls.question import QuestionView
-from toolgate.server.overview.dashboard import Dashboard, RunsUnreachableError
 from toolgate.server.protocol.session import short_hash
 from toolgate.transports.http.sessions.session import HttpSession
 from toolgate.transports.http.sessions.sessions import Sessions
 from toolgate.transports.web import elicitation_form
+from toolgate.transports.web.dashboard import Dashboard, RunsUnreachableError
 from toolgate.transports.web.decisions import Decisions
 from toolgate.transports.web.http import Handle, WebEndpoint, accepts, json_response, read_form, with_headers
 from toolgate.transports.web.page_context import (
@@ -39,7 +39,7 @@ from toolgate.transports.web.templates import FILES, ICON, SCRIPT_POLICY
 
 if TYPE_CHECKING:
     from toolgate.server.auth.grants import Grants, GrantSummary
-    from toolgate.server.policy.remembered_approvals import Duration
+    from toolgate.server.calls.policy.remembered_approvals import Duration
 
 PAGE = ("home", "")  # what its forms are bound to
 PARTS = (

@@ -32,7 +32,7 @@ from toolgate.transports.web.sign_in_context import SignInContext
 from toolgate.transports.web.templates import ICON, PAIRING, STYLE
 
 if TYPE_CHECKING:
-    from toolgate.server.policy.remembered_approvals import RememberedApprovals
+    from toolgate.server.calls.policy.remembered_approvals import RememberedApprovals
 
 METADATA = ("oauth-authorization-server", "openid-configuration")
 CACHE_HOUR = {"cache-control": "public, max-age=3600"}

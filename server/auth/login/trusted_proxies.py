@@ -11,8 +11,8 @@ import msgspec
 
 from toolgate.server.auth.login.accounts import Person, SignInError
 from toolgate.server.auth.login.allowlist import UserAllowlist
+from toolgate.server.base.sign_in_methods import HEADER
 from toolgate.server.config.types import is_loopback
-from toolgate.server.policy.sign_in_methods import HEADER
 
 HEADER_ISSUER = HEADER.issuer  # of the people a proxy names
 PROOF_HEADER = "x-toolgate-proxy-secret"  # the header for a proxy's secret

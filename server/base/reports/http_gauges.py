@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from toolgate.server.base.budget import Budget
+from toolgate.server.base.limits.budget import Budget
 
 
 class HttpGauges(msgspec.Struct, frozen=True):

@@ -8,12 +8,12 @@ from toolgate.server.auth.login.accounts import Accounts, normalize_name
 from toolgate.server.auth.login.passwords import MAX_PASSWORD
 from toolgate.server.auth.tokens.access_tokens import OWN_ISSUER
 from toolgate.server.base.principal import Principal, derive_subject
+from toolgate.server.base.sign_in_methods import format_identity
 from toolgate.server.base.text import escape_unprintable
 from toolgate.server.cli.commands.store_command import CommandError, with_store
 from toolgate.server.cli.terminal.hidden_input import prompt_hidden
 from toolgate.server.cli.terminal.output import format_count, format_time, print_table
 from toolgate.server.config.load import Config
-from toolgate.server.policy.sign_in_methods import format_identity
 from toolgate.server.state.rows import grants as grant_rows
 from toolgate.server.state.store import Store
 

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from toolgate.server.base.principal import GrantKey
     from toolgate.server.base.reports.metric_rows import MetricRow
     from toolgate.server.base.reports.page_part import PagePart
+    from toolgate.server.calls.policy.rules import Rule
     from toolgate.server.calls.question import QuestionView
-    from toolgate.server.policy.rules import Rule
     from toolgate.server.protocol.task import StoredTask
     from toolgate.server.state.rows.callback_timer import Firing
     from toolgate.server.state.store import Connection

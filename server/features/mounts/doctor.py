@@ -4,9 +4,9 @@ import re
 from collections.abc import Sequence
 from functools import partial
 
+from toolgate.server.base.sign_in_methods import OIDC, parse_method
 from toolgate.server.cli.doctor.report import CheckError, CheckFinding, CheckNote, CheckSkippedError, DoctorPart
 from toolgate.server.config.load import Config
-from toolgate.server.policy.sign_in_methods import OIDC, parse_method
 
 LIKE_NPX = ("bunx", "pnpx")
 PACKAGE_PROGRAMS = ("npx", "uvx", *LIKE_NPX)

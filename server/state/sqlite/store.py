@@ -14,7 +14,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from toolgate.server.base.state_budget import current_budget
+from toolgate.server.base.limits.state_budget import current_budget
 from toolgate.server.state.commit_gate import UNCHANGED, CommitGate
 from toolgate.server.state.errors import (
     StateError,

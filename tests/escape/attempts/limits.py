@@ -374,5 +374,8 @@ ELSEWHERE = {  # attacks that need another server
         "tests/server/workspaces/test_idle_workspaces.py",
         "test_people_at_rest_have_no_descriptor_and_no_control_group",
     ),
-    "calls": ("tests/server/policy/test_rate_limit.py", "test_no_minute_has_more_than_the_limit_wherever_it_begins"),
+    "calls": (
+        "tests/server/base/limits/test_rate_limit.py",
+        "test_no_minute_has_more_than_the_limit_wherever_it_begins",
+    ),
 }

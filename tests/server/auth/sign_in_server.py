@@ -27,7 +27,7 @@ from toolgate.server.auth.oauth_server.service import AuthorizationService
 from toolgate.server.auth.scopes import SENTENCES, SERVED
 from toolgate.server.auth.tokens.access_tokens import OwnTokens
 from toolgate.server.auth.tokens.signing_keys import SigningKeys
-from toolgate.server.base.budget import Budget
+from toolgate.server.base.limits.budget import Budget
 from toolgate.server.state.keys.file import KeyFile
 from toolgate.server.state.keys.sealed_state import Sealer
 from toolgate.server.state.rows import clients as client_rows

@@ -21,9 +21,9 @@ from toolgate.server.calls.pending_questions import (
     QuestionView,
     QuestionWatcher,
 )
+from toolgate.server.calls.policy.rules import Rules, parse_rules
 from toolgate.server.calls.question import PendingQuestion
 from toolgate.server.config import load
-from toolgate.server.policy.rules import Rules, parse_rules
 from toolgate.tools.api.errors import StillWaitingError, UnansweredError
 
 URL = "http://127.0.0.1:1/x/"

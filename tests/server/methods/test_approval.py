@@ -18,8 +18,8 @@ from tests.server.auth.minted_tokens import signed_site
 from tests.servers.http_in_process import Inside, inside
 from tests.servers.isolated_plugins import EACH_WAY
 from toolgate.server.calls import display
+from toolgate.server.calls.policy.rules import Rules, parse_rules
 from toolgate.server.methods import tools as tools_method
-from toolgate.server.policy.rules import Rules, parse_rules
 
 pytestmark = pytest.mark.pairs
 

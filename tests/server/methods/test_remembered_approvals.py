@@ -4,14 +4,14 @@ from pathlib import Path
 
 from tests.server.calls.test_pending_questions import ADA, Page, on_page
 from tests.servers.http_in_process import named
-from toolgate.server.methods import tools as tools_method
-from toolgate.server.policy.remembered_approvals import (
+from toolgate.server.calls.policy.remembered_approvals import (
     MAX_FOR_GOOD,
     Duration,
     RememberedApprovals,
 )
-from toolgate.server.policy.rules import Rules, parse_rules
-from toolgate.server.policy.session_approvals import MAX_IN_SESSIONS, SESSION_LIFETIME
+from toolgate.server.calls.policy.rules import Rules, parse_rules
+from toolgate.server.calls.policy.session_approvals import MAX_IN_SESSIONS, SESSION_LIFETIME
+from toolgate.server.methods import tools as tools_method
 from toolgate.server.protocol.session import ApprovalRequest
 
 RUN = {"command": "echo run >> runs"}

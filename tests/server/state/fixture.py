@@ -16,6 +16,7 @@ from typing import Any
 
 from toolgate.server.auth.login.accounts import Accounts
 from toolgate.server.auth.tokens.signing_keys import SigningKeys
+from toolgate.server.calls.policy.remembered_approvals import RememberedApprovals
 from toolgate.server.features.events.delivery.subscription_rows import StoredSubscription, SubscriptionRows
 from toolgate.server.features.events.log.rows import EventFilter, EventLimits, EventRows, Occurrence
 from toolgate.server.features.mounts.choices.book import ChoiceBook
@@ -30,7 +31,6 @@ from toolgate.server.features.mounts.sign_in.store import ConnectionStore, Depar
 from toolgate.server.features.nodes import rows as node_rows
 from toolgate.server.features.postgres.key_table import KeyTable
 from toolgate.server.features.replicas.deployment import find_deployment
-from toolgate.server.policy.remembered_approvals import RememberedApprovals
 from toolgate.server.protocol.session import ApprovalRequest
 from toolgate.server.state import flags, tables
 from toolgate.server.state.audit import chains

@@ -9,10 +9,10 @@ from tests.server.state.each_store import ON_EACH, with_store
 from tests.server.state.plans import recorded_plans
 from toolgate.server.auth.grants import Grants
 from toolgate.server.auth.login.accounts import Accounts
+from toolgate.server.calls.policy.remembered_approvals import RememberedApprovals
 from toolgate.server.features.events.delivery.subscription_rows import SubscriptionRows
 from toolgate.server.features.events.log.log import EventLog
 from toolgate.server.features.events.log.rows import EventFilter
-from toolgate.server.policy.remembered_approvals import RememberedApprovals
 from toolgate.server.state.rows import clients as client_rows
 from toolgate.server.state.rows import grants as grant_rows
 from toolgate.server.state.rows import people as people_rows

@@ -20,7 +20,7 @@ from tests.servers.http_in_process import Exchange, Inside, named
 from tests.transports.http.sessions.test_streams import run, until
 from tests.transports.http.test_limits import serving
 from toolgate.server.auth.address_blocks import prefixes
-from toolgate.server.base.budget import Budget
+from toolgate.server.base.limits.budget import Budget
 from toolgate.transports.http import transport
 from toolgate.transports.http.sessions.session import MAX_GET_STREAMS
 from toolgate.transports.http.wire.connections import MAX_CONNECTIONS, Connections

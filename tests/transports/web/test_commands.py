@@ -13,7 +13,7 @@ from tests.server.auth.sign_in_server import PASSWORD
 from tests.servers.home_page_server import AppUser
 from tests.transports.web.conftest import is_live, told
 from toolgate.server.calls.recent_calls import MAX_CALLS
-from toolgate.server.overview.dashboard import MAX_ENDED, MAX_FOLLOWED
+from toolgate.transports.web.dashboard import MAX_ENDED, MAX_FOLLOWED
 
 MANY = MAX_FOLLOWED + 6
 

@@ -5,9 +5,8 @@ from pathlib import Path
 
 from tests.server.calls.test_pending_questions import ADA, Page, on_page
 from tests.server.methods.test_remembered_approvals import RUN, set_rules
-from toolgate.server.calls.recent_calls import RecentCalls
-from toolgate.server.overview.dashboard import Dashboard
-from toolgate.server.policy.remembered_approvals import RememberedApprovals
+from tests.transports.web.dashboards import create_dashboard
+from toolgate.server.calls.policy.remembered_approvals import RememberedApprovals
 from toolgate.transports.web.decisions import (
     ALLOWED,
     CALL_ENDED,
@@ -28,9 +27,7 @@ def late(decision: str) -> ActionResult:
 def decisions_on(page: Page) -> tuple[Decisions, RememberedApprovals]:
     app = page.held.app
     approvals = app.host.server().policy.remembered = RememberedApprovals(app.host.store())
-    dashboard = Dashboard(
-        app.host.server(), app.host.store(), app.host.clock(), app.host.workspaces(), RecentCalls(), None
-    )
+    dashboard = create_dashboard(app)
     return Decisions(page.questions, dashboard), approvals
 
 

@@ -4,7 +4,7 @@ import asyncio
 
 import msgspec
 
-from toolgate.server.base.budget import Budget, Claim
+from toolgate.server.base.limits.budget import Budget, Claim
 from toolgate.transports.http.wire.body import BodyTooSlowError
 from toolgate.transports.http.wire.request import HttpRequest, WholeResponse, refuse
 

@@ -11,8 +11,8 @@ from functools import lru_cache
 
 import msgspec
 
+from toolgate.server.base.limits.state_budget import start_budget
 from toolgate.server.base.log_format import LOG_CONTEXT, LogContext
-from toolgate.server.base.state_budget import start_budget
 from toolgate.transports.http.requests import cors
 from toolgate.transports.http.wire.head import MAX_CACHED, Head
 from toolgate.transports.http.wire.request import Answer, Handler, HttpRequest, WholeResponse, format_lines, refuse

@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Callable
 from functools import partial
 
-from toolgate.server.base.budget import Claim
+from toolgate.server.base.limits.budget import Claim
 from toolgate.server.protocol.messages import Failure, Notification, Outbound, Result, encode, refuse_too_large
 
 MAX_EVENTS = 1_024  # of one stream: a progress message every 50 ms for as long as a call is held

@@ -6,8 +6,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 
 from toolgate.server.auth.scopes import NOTHING, has_scopes, usable_scopes
-from toolgate.server.base.budget import Budget
 from toolgate.server.base.bus.replica_ids import format_id
+from toolgate.server.base.limits.budget import Budget
 from toolgate.server.base.principal import GrantKey, Principal
 from toolgate.server.protocol.interruption import RequestIds, interrupted_answer
 from toolgate.server.protocol.messages import Outbound

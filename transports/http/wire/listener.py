@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from toolgate.server.base.budget import Budget
+from toolgate.server.base.limits.budget import Budget
 from toolgate.transports.http.wire.connections import Connections
 from toolgate.transports.http.wire.head import Head
 from toolgate.transports.http.wire.request import Handler

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 
-from toolgate.server.base.budget import Budget, Claim
+from toolgate.server.base.limits.budget import Budget, Claim
 
 
 class UnreadAnswers:

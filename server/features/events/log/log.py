@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from toolgate.server.base.limits.rate_limit import ANY, CallRateLimiter
 from toolgate.server.features.events.log.errors import EventError
 from toolgate.server.features.events.log.rows import (
     FLAG,
@@ -26,7 +27,6 @@ from toolgate.server.features.events.log.rows import (
 )
 from toolgate.server.features.events.log.samples import make_sample
 from toolgate.server.features.events.log.writer import EventWriter
-from toolgate.server.policy.rate_limit import ANY, CallRateLimiter
 from toolgate.server.protocol.messages import encode_value
 from toolgate.server.state.store import StateError, Store
 from toolgate.tools.api.event import EventType

@@ -15,10 +15,10 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from toolgate.server.base.limits.rate_limit import SlidingWindow
 from toolgate.server.features.events.webhooks.delivery import Failure, create_message_id
 from toolgate.server.features.events.webhooks.sender import WebhookSender, name_failure
 from toolgate.server.features.events.webhooks.signature import WebhookSecret
-from toolgate.server.policy.rate_limit import SlidingWindow
 from toolgate.tools.api.context.services import Page
 from toolgate.tools.api.errors import ToolError
 

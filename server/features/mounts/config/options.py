@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING
 
+from toolgate.server.base.sign_in_methods import SIGN_IN_METHODS, parse_method
 from toolgate.server.config.option import Option
-from toolgate.server.policy.sign_in_methods import SIGN_IN_METHODS, parse_method
 from toolgate.server.protocol.errors import UsageError
 
 if TYPE_CHECKING:

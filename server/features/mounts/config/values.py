@@ -7,12 +7,12 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from toolgate.server.auth.scopes import SCOPE_PATTERN
+from toolgate.server.base.name_patterns import check_order, parse_pattern
 from toolgate.server.base.text import suggest
 from toolgate.server.config.types import one_of, parse_seconds
 from toolgate.server.features.mounts.config import secret_references
 from toolgate.server.features.mounts.config.faults import MountValueError
 from toolgate.server.features.mounts.config.mount_config import MountLimits
-from toolgate.server.policy.name_patterns import check_order, parse_pattern
 
 VARIABLE_NAME = re.compile(r"[^=\0]+")
 HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}")  # RFC 9110 section 5.6.2, with a limit

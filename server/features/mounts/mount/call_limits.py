@@ -4,9 +4,9 @@ import contextlib
 from collections import Counter
 from collections.abc import AsyncGenerator
 
+from toolgate.server.base.limits.rate_limit import ANY, CallRateLimiter
 from toolgate.server.features.mounts.config.mount_config import MountLimits
 from toolgate.server.features.mounts.upstream.errors import MountError
-from toolgate.server.policy.rate_limit import ANY, CallRateLimiter
 
 
 class MountCallLimits:

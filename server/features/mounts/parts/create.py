@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from toolgate.server.base.name_patterns import is_chosen
 from toolgate.server.features.mounts.config.mount_config import MountConfig
 from toolgate.server.features.mounts.lists.list_store import MountLists
 from toolgate.server.features.mounts.mount.requests import RequestForwarder
@@ -11,7 +12,6 @@ from toolgate.server.features.mounts.parts.connect_tool import CONNECT, HINTS, N
 from toolgate.server.features.mounts.parts.relays import ORIGINAL, PromptRelay, ResourceRelay, ToolRelay
 from toolgate.server.features.mounts.parts.rewriting import UriRewriter
 from toolgate.server.features.mounts.resource_uris import is_view, normalise_uri
-from toolgate.server.policy.name_patterns import is_chosen
 from toolgate.tools.api.function import Function
 from toolgate.tools.api.prompt import Prompt
 from toolgate.tools.api.registry import Part

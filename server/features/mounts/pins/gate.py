@@ -19,6 +19,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from toolgate.server.base.name_patterns import is_chosen
 from toolgate.server.features.mounts.config.mount_config import MountConfig, OnChange
 from toolgate.server.features.mounts.lists.list_store import MAX_PERSONAL, MAX_PROFILES, Items, MountLists
 from toolgate.server.features.mounts.pins.book import PinBook, PinSet
@@ -31,7 +32,6 @@ from toolgate.server.features.mounts.pins.definitions import (
     has_pin,
     list_definitions,
 )
-from toolgate.server.policy.name_patterns import is_chosen
 from toolgate.server.state import flags
 
 FIRST_DAY = 86_400.0  # seconds after the first lists in which those for other kinds of clients are taken, too

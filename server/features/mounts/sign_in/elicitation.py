@@ -17,6 +17,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from toolgate.server.base.principal import LOCAL_NAME
+from toolgate.server.base.sign_in_methods import PASSWORD
 from toolgate.server.base.text import to_line
 from toolgate.server.calls.client import InputRequired
 from toolgate.server.calls.client_questions import ELICIT, LINKS
@@ -25,7 +26,6 @@ from toolgate.server.features.mounts.mount.sign_in_waits import SIGN_IN_QUESTION
 from toolgate.server.features.mounts.sign_in.arrivals import ConnectionArrivals, SignInNeed
 from toolgate.server.features.mounts.sign_in.waiting import ACCEPT, UNANSWERED, SignInQuestion, WaitingCall
 from toolgate.server.features.mounts.upstream.errors import UpstreamFault
-from toolgate.server.policy.sign_in_methods import PASSWORD
 from toolgate.server.protocol.errors import UrlElicitationRequired
 from toolgate.server.protocol.request_meta import client_name
 from toolgate.server.protocol.session import create_key

@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterable
 from typing import Any
 
-from toolgate.server.base.state_budget import bounded_wait
+from toolgate.server.base.limits.state_budget import bounded_wait
 from toolgate.server.features.postgres.database import driver
 from toolgate.server.features.postgres.database_url import DatabaseUrl
 from toolgate.server.state.errors import StateError

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakValueDictionary
 
-from toolgate.server.base.state_budget import StateBudget, current_budget
+from toolgate.server.base.limits.state_budget import StateBudget, current_budget
 from toolgate.server.features.postgres.database import driver, preparation
 from toolgate.server.features.postgres.database.clock import DatabaseClock
 from toolgate.server.features.postgres.database.processes import PostgresProcesses

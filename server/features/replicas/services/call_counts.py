@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from toolgate.server.base.bus.bus import Bus, BusUnreachableError, KeyLimit
-from toolgate.server.policy.rate_limit import SPAN, CallLimit, ReachedLimit
+from toolgate.server.base.limits.rate_limit import SPAN, CallLimit, ReachedLimit
 
 PATIENCE = 0.25  # seconds that a call waits for Redis: after a second its answer would be a stream
 SHARE = 100  # a replica reserves one part in so many of a limit

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, TypeVar
 
 from toolgate.server.base.bus.bus import BusUnreachableError, Counters, KeyLimit
-from toolgate.server.policy.rate_limit import CallCounts, CallLimit, ReachedLimit
+from toolgate.server.base.limits.rate_limit import CallCounts, CallLimit, ReachedLimit
 
 T = TypeVar("T")
 S = TypeVar("S")

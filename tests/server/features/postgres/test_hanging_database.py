@@ -12,7 +12,7 @@ import pytest
 from tests.clients.raw_client import PATIENCE
 from tests.servers.postgres import Postgres
 from tests.servers.state_limits import CALL
-from toolgate.server.base.state_budget import start_budget
+from toolgate.server.base.limits.state_budget import start_budget
 from toolgate.server.features.postgres.database.store import PostgresStore
 from toolgate.server.features.postgres.database_url import parse_database_url
 from toolgate.server.state.commit_gate import UNKNOWN

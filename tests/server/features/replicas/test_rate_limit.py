@@ -12,9 +12,9 @@ from toolgate.server.base.bus.bus import Bus, BusUnreachableError, Reservation
 from toolgate.server.base.bus.memory_bus import MemoryBus
 from toolgate.server.base.bus.memory_keys import MemoryKeys
 from toolgate.server.base.bus.settings import BusSettings
+from toolgate.server.base.limits.rate_limit import ANY, CallRateLimiter, MemoryCallCounts
 from toolgate.server.features.replicas.services.call_counts import RedisCallCounts
 from toolgate.server.features.replicas.services.fallback import FallbackCallCounts
-from toolgate.server.policy.rate_limit import ANY, CallRateLimiter, MemoryCallCounts
 
 Run = Callable[..., None]
 MOST = {ANY: 5, "tools:execute": 2, "tools:read": 0}

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from tests.clients.raw_client import PATIENCE
-from toolgate.server.base.state_budget import start_budget
+from toolgate.server.base.limits.state_budget import start_budget
 from toolgate.server.state import tables
 from toolgate.server.state.rows.todos import TodoStore
 from toolgate.server.state.sqlite import store as store_module
@@ -408,7 +408,7 @@ class SlowFinder:
 
 sys.meta_path.insert(0, SlowFinder())
 from tests.clients.raw_client import PATIENCE
-from toolgate.server.base.state_budget import enter_call
+from toolgate.server.base.limits.state_budget import enter_call
 from toolgate.server.state.sqlite.store import SqliteStore
 from toolgate.server.state.rows.todos import TodoStore
 

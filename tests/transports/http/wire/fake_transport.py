@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
-from toolgate.server.base.budget import Budget
+from toolgate.server.base.limits.budget import Budget
 from toolgate.transports.http.wire.connection import HttpConnection
 from toolgate.transports.http.wire.connections import Connections
 from toolgate.transports.http.wire.listener import ConnectionLimits, Listener

@@ -13,8 +13,8 @@ import msgspec
 from toolgate.server.base.reports.health import PartHealth, ServerHealth
 from toolgate.server.base.reports.page_part import PagePart, PartRows
 from toolgate.server.calls.display import AnsiStripper, strip_ansi
+from toolgate.server.calls.policy.call_policy import CallPolicy
 from toolgate.server.calls.recent_calls import MAX_CALLS, CallFeed, RecentCall
-from toolgate.server.methods.server import Server
 from toolgate.server.protocol.session import Session
 from toolgate.server.state.audit.checker import EntryData
 from toolgate.server.state.audit.store import EntryReader
@@ -24,13 +24,13 @@ from toolgate.server.state.rows.callbacks import CallbackStore
 from toolgate.server.state.rows.todos import TodoOutline, TodoStore
 from toolgate.server.state.store import Store
 from toolgate.server.workspaces.workspaces import Workspaces
-from toolgate.tools.api.context.services import Plan
+from toolgate.tools.api.context.services import Plan, Services
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.workspace.output.run_record import Run
 from toolgate.tools.workspace.workspace import Workspace, WorkspaceUnreachableError
 
 if TYPE_CHECKING:
-    from toolgate.server.policy.remembered_approvals import Duration
+    from toolgate.server.calls.policy.remembered_approvals import Duration
     from toolgate.server.protocol.session import ApprovalRequest
     from toolgate.server.state.rows.approvals import StandingApproval
 
@@ -130,6 +130,7 @@ class Activity(msgspec.Struct, frozen=True):
 class Dashboard:
     """Read and act for one principal.
 
+    peek_services: the services of a session that has used some
     own_entries: None if calls are not recorded
     parts: what this server uses elsewhere
     page_parts: what features add to the page
@@ -137,7 +138,8 @@ class Dashboard:
 
     def __init__(
         self,
-        server: Server,
+        peek_services: Callable[[Session], Services | None],
+        policy: CallPolicy,
         store: Store,
         clock: CallbackTimer,
         workspaces: Workspaces,
@@ -148,7 +150,8 @@ class Dashboard:
     ) -> None:
         self.recent_calls = recent_calls
         self.page_parts = page_parts
-        self._server = server
+        self._peek_services = peek_services
+        self._policy = policy
         self._store = store
         self._clock = clock
         self._workspaces = workspaces
@@ -239,17 +242,17 @@ class Dashboard:
         self, principal: str, approval: "ApprovalRequest", client: str, duration: "Duration"
     ) -> None:
         """Approve calls like this one for a session, or always. Raises StateError."""
-        if (remembered := self._server.policy.remembered) is not None:
+        if (remembered := self._policy.remembered) is not None:
             await remembered.add(principal, approval, client, duration)
 
     async def list_approvals(self, principal: str) -> "list[StandingApproval]":
         """Return what the person always approves. Raises StateError."""
-        remembered = self._server.policy.remembered
+        remembered = self._policy.remembered
         return await remembered.list_standing(principal) if remembered is not None else []
 
     async def end_approval(self, principal: str, id: str) -> bool:
         """End an approval for good, and return whether it existed. Raises StateError."""
-        remembered = self._server.policy.remembered
+        remembered = self._policy.remembered
         return remembered is not None and await remembered.end(principal, id)
 
     async def output(self, principal: str, id: int) -> AsyncIterator[str]:
@@ -304,7 +307,7 @@ class Dashboard:
 
     async def _plans(self, principal: str, sessions: Iterable[Session]) -> AsyncIterator[ShownPlan]:
         own: list[tuple[str, Plan]] = [("", plans.PlanStore(self._store, principal, ""))]
-        own += [(held.client, lent.plan) for held in sessions if (lent := self._server.services.peek(held)) is not None]
+        own += [(held.client, lent.plan) for held in sessions if (lent := self._peek_services(held)) is not None]
         for client, plan in own:
             state = await plan.state()
             if state.active:

@@ -9,7 +9,7 @@ from tests.server.features.replicas.bus.conftest import shared_redis as shared_r
 from tests.server.features.replicas.bus.pairs import run_pair as run_pair
 from toolgate.server.base.bus.bus import Bus
 from toolgate.server.base.bus.memory_keys import MemoryKeys
-from toolgate.server.policy.nonces import Nonces
+from toolgate.server.calls.policy.nonces import Nonces
 from toolgate.server.state.keys.sealed_state import LIFETIME
 
 Run = Callable[..., None]

@@ -1,6 +1,6 @@
 """The seconds that one call may wait for the state, by a clock that the test sets."""
 
-from toolgate.server.base.state_budget import ORDINARY, REFILL, StateBudget
+from toolgate.server.base.limits.state_budget import ORDINARY, REFILL, StateBudget
 
 
 class Clock:

@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.clients.raw_client import Server
 from tests.server.auth.minted_tokens import asked, signed_site
-from toolgate.server.policy.rate_limit import SPAN, CallRateLimiter, MemoryCallCounts, SlidingWindow
+from toolgate.server.base.limits.rate_limit import SPAN, CallRateLimiter, MemoryCallCounts, SlidingWindow
 from toolgate.tools.workspace import limits
 
 

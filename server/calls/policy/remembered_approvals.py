@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Literal
 
 from toolgate.server.base.bus.memory_keys import MemoryKeys
-from toolgate.server.policy.session_approvals import SessionApprovals
+from toolgate.server.calls.policy.session_approvals import SessionApprovals
 from toolgate.server.state import flags
 from toolgate.server.state.rows import approvals as approval_rows
 

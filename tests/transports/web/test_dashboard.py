@@ -10,19 +10,20 @@ import pytest
 
 from tests.clients.raw_client import PATIENCE
 from tests.servers.http_in_process import inside
+from tests.transports.web.dashboards import create_dashboard
 from toolgate.server.base.text import format_time
 from toolgate.server.calls.display import MAX_HELD, AnsiStripper, strip_ansi
 from toolgate.server.calls.observers import Observers
 from toolgate.server.calls.recent_calls import MAX_CALLS, RecentCalls
 from toolgate.server.features.telemetry.audit.log import AuditLog
 from toolgate.server.features.telemetry.audit.reader import EntryData, OwnEntries
-from toolgate.server.overview import dashboard as overview_of
-from toolgate.server.overview.dashboard import Activity, Dashboard
 from toolgate.server.protocol.messages import Request
 from toolgate.server.protocol.session import Call, Session
 from toolgate.server.state.audit.entry import AuditEntry
 from toolgate.server.state.rows.todos import TodoStore
 from toolgate.server.state.sqlite.store import SqliteStore
+from toolgate.transports.web import dashboard as overview_of
+from toolgate.transports.web.dashboard import Activity
 from toolgate.transports.web.templates import PageTemplates
 
 
@@ -126,9 +127,7 @@ def test_frequent_page_loads_read_the_audit_log_once(tmp_path: Path, monkeypatch
     async def looked() -> None:
         async with inside(tmp_path) as served, asyncio.timeout(PATIENCE):
             app, trail = served.app, Counted(tmp_path)
-            overview = Dashboard(
-                app.host.server(), app.host.store(), app.host.clock(), app.host.workspaces(), RecentCalls(), trail
-            )
+            overview = create_dashboard(app, trail)
             found = await asyncio.gather(*(overview.audit_entries(who) for who in ("u-a", "u-b") * 4))
             assert [lines[0]["principal"] for lines in found] == ["u-a", "u-b"] * 4
             assert (trail.reads, trail.most) == (2, 1)
@@ -174,9 +173,7 @@ def test_nothing_is_taken_into_use_by_looking(tmp_path: Path) -> None:
     async def looked() -> None:
         async with inside(tmp_path) as served, asyncio.timeout(PATIENCE):
             app = served.app
-            overview = Dashboard(
-                app.host.server(), app.host.store(), app.host.clock(), app.host.workspaces(), RecentCalls(), None
-            )
+            overview = create_dashboard(app)
             going = await overview.read(nobody, [])
             assert (going.runs, going.tasks, going.plans, going.callbacks) == ([], [], [], [])
             assert await overview.stop_run(nobody, "1") is None

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from tests.server.features.replicas.bus.conftest import shared_redis as shared_redis
 from tests.server.features.replicas.bus.pairs import run_pair as run_pair
 from toolgate.server.base.bus.bus import Bus
-from toolgate.server.policy.session_approvals import MAX_IN_SESSIONS, SESSION_LIFETIME, SessionApprovals
+from toolgate.server.calls.policy.session_approvals import MAX_IN_SESSIONS, SESSION_LIFETIME, SessionApprovals
 from toolgate.server.protocol.session import ApprovalRequest
 
 Run = Callable[..., None]

@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from toolgate.server.policy.rate_limit import ANY, CallRateLimiter
-from toolgate.server.policy.rules import Rule, RuleCaller, Rules, Verdict
+from toolgate.server.base.limits.rate_limit import ANY, CallRateLimiter
+from toolgate.server.calls.policy.rules import Rule, RuleCaller, Rules, Verdict
 from toolgate.server.protocol.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from toolgate.server.policy.nonces import Nonces
-    from toolgate.server.policy.remembered_approvals import RememberedApprovals
+    from toolgate.server.calls.policy.nonces import Nonces
+    from toolgate.server.calls.policy.remembered_approvals import RememberedApprovals
     from toolgate.server.protocol.session import Call, Session
     from toolgate.tools.api.tool import Tool
 
