@@ -1,3 +1,1 @@
-"""Serve MCP. The version is a constant: asking the installed distribution costs 13 ms of start-up."""
-
-VERSION = "0.1.0"
+"""Serve MCP."""

@@ -45,7 +45,7 @@ SUITES: dict[str, tuple[str, ...]] = {  # a module or folder → its tests
         "tests/server/auth/tokens/test_external_issuer.py",
         "tests/server/auth/login/test_providers.py",
     ),
-    "server/auth/scopes.py": ("tests/server/auth/test_scopes.py",),
+    "server/base/principals/scopes.py": ("tests/server/base/principals/test_scopes.py",),
     "server/auth/tokens/external_issuer.py": ("tests/server/auth/tokens/test_external_issuer.py",),
     "server/auth/login/providers.py": ("tests/server/auth/login/test_providers.py",),
     "server/auth/clients/model.py": ("tests/server/auth/clients/test_clients.py",),

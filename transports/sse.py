@@ -13,7 +13,7 @@ import msgspec
 from sse_starlette import EventSourceResponse
 
 from toolgate.server.base.bus.replica_ids import parse_id
-from toolgate.server.base.principal import GrantKey, Principal
+from toolgate.server.base.principals.principal import GrantKey, Principal
 from toolgate.server.protocol.messages import Request, decode_in_turns, encode
 from toolgate.transports.http.requests import body as bodies
 from toolgate.transports.http.requests.bearer import SignedInHandler

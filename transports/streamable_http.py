@@ -11,8 +11,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 from itertools import chain
 
-from toolgate.server.auth.scopes import NOTHING
-from toolgate.server.base.principal import GrantKey, Principal
+from toolgate.server.base.principals.principal import GrantKey, Principal
+from toolgate.server.base.principals.scopes import NOTHING
 from toolgate.server.protocol.errors import InvalidRequest
 from toolgate.server.protocol.messages import Failure, MalformedMessage, Request, decode, decode_in_turns
 from toolgate.server.protocol.revisions import STATELESS, WITH_SESSION

@@ -14,7 +14,7 @@ from toolgate.server.app.first_table import wait_for_table
 from toolgate.server.app.slot import Slot
 from toolgate.server.base import progress, run_loop
 from toolgate.server.base.asyncio_tasks import DelayedTasks
-from toolgate.server.base.principal import LOCAL_NAME
+from toolgate.server.base.principals.principal import LOCAL_NAME
 from toolgate.server.config.feature_rows import FeatureRow
 from toolgate.server.config.load import CLASSIC_FILE, Config
 from toolgate.server.protocol.messages import Notification
@@ -24,7 +24,7 @@ from toolgate.transports import stdio
 
 if TYPE_CHECKING:
     from toolgate.server.app.http_app import HttpApp
-    from toolgate.transports.web.dashboard import Dashboard
+    from toolgate.server.calls.dashboard import Dashboard
 
 log = logging.getLogger("toolgate")
 
@@ -144,7 +144,7 @@ class App:
 
     def create_dashboard(self) -> "Dashboard":
         """Return what the first page reads."""
-        from toolgate.transports.web.dashboard import Dashboard  # start-up: stdio does without
+        from toolgate.server.calls.dashboard import Dashboard  # start-up: stdio does without
 
         host, server = self.host, self.host.server()
         calls, trail = host.shown_calls(), host.own_entries()

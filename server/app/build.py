@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from toolgate.server.base.errors import UsageError
 from toolgate.server.base.limits.rate_limit import CallRateLimiter
-from toolgate.server.base.principal import LOCAL_NAME
-from toolgate.server.base.sign_in_methods import OIDC, PASSWORD, parse_method
+from toolgate.server.base.principals.principal import LOCAL_NAME
+from toolgate.server.base.principals.sign_in_methods import OIDC, PASSWORD, parse_method
 from toolgate.server.base.text import describe_os_error
 from toolgate.server.base.watch import FileChanges
 from toolgate.server.calls.policy.call_policy import CallPolicy, own_name_only
 from toolgate.server.calls.policy.rule_check import ACCOUNT, PRINCIPAL, Callers, RuleNames
 from toolgate.server.calls.policy.rules import Rules, parse_rules
 from toolgate.server.config.load import Config, check_utf8
-from toolgate.server.protocol.errors import UsageError
 from toolgate.server.state import lock
 from toolgate.server.state.store import Store
 from toolgate.server.workspaces.local_workspaces import LocalWorkspaces
@@ -105,7 +105,7 @@ def call_limits(config: Config) -> Mapping[str, int] | None:
 def build_rules(config: Config) -> Rules:
     def known_as(subject: str) -> str:
         from toolgate.server.auth.tokens.access_tokens import OWN_ISSUER
-        from toolgate.server.base.principal import Principal  # start-up: rules about people are rare
+        from toolgate.server.base.principals.principal import Principal  # start-up: rules about people are rare
 
         return Principal(config.auth if "://" in config.auth else OWN_ISSUER, subject, "").name
 
@@ -116,7 +116,7 @@ def find_rule_names(
     config: Config, callers: Callers, plugins: "PluginReloader", mounts: Collection[str], registry: Registry
 ) -> RuleNames:
     """Return what rules can name now."""
-    from toolgate.server.auth.scopes import SERVED  # start-up: few servers have rules
+    from toolgate.server.base.principals.scopes import SERVED  # start-up: few servers have rules
 
     used = {part.scope for part in registry.parts}
     has_hidden = bool(config.classic.hidden_tools or config.tools)

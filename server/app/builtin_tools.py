@@ -5,9 +5,9 @@ They are registered like the parts of any plugin.
 
 from collections.abc import Sequence
 
+from toolgate.server.base.errors import UsageError
 from toolgate.server.base.name_patterns import check_order, is_chosen
 from toolgate.server.base.text import suggest
-from toolgate.server.protocol.errors import UsageError
 from toolgate.tools.api.registry import Part
 from toolgate.tools.builtin.ask import ask_user_question
 from toolgate.tools.builtin.callbacks import inbox, set_callback

@@ -6,10 +6,10 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from toolgate.server.base.errors import UsageError
 from toolgate.server.base.watch import watch_folders
 from toolgate.server.config.feature_rows import FeatureRow
 from toolgate.server.config.load import read_tables
-from toolgate.server.protocol.errors import UsageError
 
 DEBOUNCE = 200  # ms that changes of the file are gathered for
 

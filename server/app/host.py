@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
-from toolgate.server import VERSION, methods
+from toolgate.server import methods
 from toolgate.server.app import build
 from toolgate.server.app.hooks import HostHooks
 from toolgate.server.app.served_parts import ServedParts
 from toolgate.server.app.slot import Slot
 from toolgate.server.app.state_host import StateHost
 from toolgate.server.base.limits.rate_limit import CallCounts, CallRateLimiter, MemoryCallCounts
-from toolgate.server.base.principal import LOCAL_NAME
+from toolgate.server.base.principals.principal import LOCAL_NAME
+from toolgate.server.base.version import VERSION
 from toolgate.server.base.watch import FileChanges
 from toolgate.server.calls.notifier import LocalNotifier, Notifier
 from toolgate.server.calls.observers import Observers
@@ -56,7 +57,7 @@ if TYPE_CHECKING:
     from toolgate.server.auth.oauth_server.service import AuthorizationService
     from toolgate.server.auth.revocation_watch import GrantHolder
     from toolgate.server.auth.setup import Access
-    from toolgate.server.base.principal import GrantKey
+    from toolgate.server.base.principals.principal import GrantKey
     from toolgate.server.base.reports.health import PartHealth
     from toolgate.server.base.reports.metric_rows import MetricRow
     from toolgate.server.base.reports.page_part import PagePart
@@ -173,8 +174,8 @@ class AppHost(StateHost):
 
     def open_access(self, public_url: str) -> "Access":
         """Open what people sign in with."""
-        from toolgate.server.auth import scopes
         from toolgate.server.auth import setup as access  # start-up: stdio does without all of OAuth
+        from toolgate.server.base.principals import scopes
 
         bus = self.bus()
         assert bus is not None  # HTTP is served
@@ -368,7 +369,7 @@ class AppHost(StateHost):
     def _find_security_schemes(self) -> "Callable[[str], list[dict[str, Any]]] | None":
         if not self.signs_in:
             return None
-        from toolgate.server.auth import scopes  # start-up: stdio does without
+        from toolgate.server.base.principals import scopes  # start-up: stdio does without
 
         return scopes.security_schemes
 

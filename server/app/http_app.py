@@ -14,18 +14,19 @@ from starlette.responses import JSONResponse, PlainTextResponse
 from starlette.routing import BaseRoute, Route, Router
 
 from toolgate.server.app.session_opener import LocalSessionOpener, OpenSessions
-from toolgate.server.auth import scopes
 from toolgate.server.auth.login.trusted_proxies import TrustedProxies
 from toolgate.server.auth.revocation_watch import CHECK_INTERVAL, HOLDER_CHECK_INTERVAL, GrantHolder, RevocationWatch
-from toolgate.server.base.principal import GrantKey
+from toolgate.server.base.errors import UsageError
+from toolgate.server.base.principals import scopes
+from toolgate.server.base.principals.principal import GrantKey
 from toolgate.server.base.reports.health import READY, ServerHealth
 from toolgate.server.base.reports.http_gauges import HttpGauges
+from toolgate.server.calls.dashboard import Dashboard
 from toolgate.server.config.load import Config
 from toolgate.server.config.transports import HTTP_TRANSPORTS, HttpTransport
 from toolgate.server.config.types import is_loopback
 from toolgate.server.methods.server import Server
 from toolgate.server.protocol.dispatcher import Dispatcher
-from toolgate.server.protocol.errors import UsageError
 from toolgate.server.state.store import StateError
 from toolgate.transports.http import activation
 from toolgate.transports.http import server as http
@@ -40,7 +41,6 @@ from toolgate.transports.http.wire.asgi import answer_with
 from toolgate.transports.http.wire.connections import Connections
 from toolgate.transports.http.wire.listener import Listener
 from toolgate.transports.http.wire.request import Handler
-from toolgate.transports.web.dashboard import Dashboard
 from toolgate.transports.web.home import ClientSettings, HomePage, ServerFacts
 from toolgate.transports.web.home_events import HomeEvents
 from toolgate.transports.web.page_context import PageContext

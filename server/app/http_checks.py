@@ -2,9 +2,9 @@
 
 from urllib.parse import urlsplit
 
+from toolgate.server.base.errors import UsageError
 from toolgate.server.config.load import Config
 from toolgate.server.config.types import is_loopback
-from toolgate.server.protocol.errors import UsageError
 
 
 def check_http(config: Config) -> None:

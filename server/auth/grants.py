@@ -7,7 +7,7 @@ import msgspec
 
 from toolgate.server.auth.clients.model import OAuthClient, client_from_row, find_client
 from toolgate.server.auth.clients.redirect_uris import display_host
-from toolgate.server.base.principal import derive_subject
+from toolgate.server.base.principals.principal import derive_subject
 from toolgate.server.state.rows import clients as client_rows
 from toolgate.server.state.rows import grants as grant_rows
 

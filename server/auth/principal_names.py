@@ -4,7 +4,7 @@ from collections import OrderedDict
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from toolgate.server.base.sign_in_methods import PASSWORD, format_identity
+from toolgate.server.base.principals.sign_in_methods import PASSWORD, format_identity
 
 if TYPE_CHECKING:
     from toolgate.server.state.store import Store
@@ -38,7 +38,10 @@ class PrincipalNames:
     async def _read_people(self, principal: str) -> None:
         """Take names from the database, where people are before they have a token."""
         from toolgate.server.auth.tokens.access_tokens import OWN_ISSUER
-        from toolgate.server.base.principal import LOCAL_NAME, Principal  # start-up: rules about people are rare
+        from toolgate.server.base.principals.principal import (  # start-up: rules about people are rare
+            LOCAL_NAME,
+            Principal,
+        )
         from toolgate.server.state.rows import grants as grant_rows
 
         found: dict[str, frozenset[str]] = {principal: frozenset((principal,))}

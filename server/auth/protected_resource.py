@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
-from toolgate.server.auth import scopes
+from toolgate.server.base.principals import scopes
 from toolgate.server.config.transports import PATHS
 
 WELL_KNOWN = "/.well-known/oauth-protected-resource"

@@ -14,7 +14,7 @@ import msgspec
 
 from toolgate.server.auth.tokens.access_tokens import OwnTokens
 from toolgate.server.base.bus.bus import Topics
-from toolgate.server.base.principal import GrantKey
+from toolgate.server.base.principals.principal import GrantKey
 from toolgate.server.state.store import StateError
 from toolgate.tools.api.errors import ToolError
 

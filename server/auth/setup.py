@@ -20,11 +20,11 @@ from toolgate.server.auth.tokens.access_tokens import OwnTokens, TokenVerifier
 from toolgate.server.auth.tokens.external_issuer import ExternalTokens
 from toolgate.server.auth.tokens.signing_keys import SigningKeys
 from toolgate.server.base.bus.bus import Bus, Counters, Keys
-from toolgate.server.base.sign_in_methods import HEADER, parse_method, provider_methods
+from toolgate.server.base.errors import UsageError
+from toolgate.server.base.principals.sign_in_methods import HEADER, parse_method, provider_methods
 from toolgate.server.base.text import describe_os_error
 from toolgate.server.config.load import Config
 from toolgate.server.config.types import is_loopback
-from toolgate.server.protocol.errors import UsageError
 from toolgate.server.state.keys.sealed_state import Sealer
 from toolgate.server.state.keys.sealing_keys import SealingKeys
 from toolgate.server.state.keys.token_file import read_token

@@ -66,8 +66,8 @@ class StderrHandler(logging.Handler):
 def _file_handler(folder: Path) -> logging.Handler:
     from logging.handlers import RotatingFileHandler  # start-up: only with --logs
 
+    from toolgate.server.base.errors import UsageError
     from toolgate.server.base.text import describe_os_error
-    from toolgate.server.protocol.errors import UsageError
 
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)

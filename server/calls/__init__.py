@@ -1,4 +1,4 @@
-"""Serve the client's side of a tools/call: questions, progress, logs, and its tasks.
+"""Serve the client's side of a tools/call: questions, progress, logs, its tasks, and what people see of their calls.
 
-Enter at `client`. The methods import it; it imports no method and no transport.
+Enter at `client`; `dashboard` is for the first page. The methods import it; it imports no method and no transport.
 """

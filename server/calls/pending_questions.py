@@ -27,7 +27,7 @@ from toolgate.server.protocol.session import ApprovalRequest, create_key
 from toolgate.tools.api.errors import StillWaitingError, UnansweredError
 
 if TYPE_CHECKING:
-    from toolgate.server.base.principal import GrantKey
+    from toolgate.server.base.principals.principal import GrantKey
 
 LIFETIME = 600.0  # seconds a question waits, and then its answer: a person still remembers the conversation
 MAX_QUESTIONS = 32  # per principal: one more drops that principal's oldest

@@ -10,7 +10,7 @@ import msgspec
 from toolgate.server.protocol.session import ApprovalRequest
 
 if TYPE_CHECKING:
-    from toolgate.server.base.principal import GrantKey
+    from toolgate.server.base.principals.principal import GrantKey
 
 
 class QuestionView(msgspec.Struct, frozen=True):

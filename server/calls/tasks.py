@@ -23,7 +23,7 @@ from toolgate.tools.api.content import Continuation
 from toolgate.tools.api.errors import ToolError, UnansweredError
 
 if TYPE_CHECKING:
-    from toolgate.server.base.principal import GrantKey
+    from toolgate.server.base.principals.principal import GrantKey
     from toolgate.server.state.store import Connection
 
 LIFETIME = 24 * 3600.0  # seconds from its creation during which a client can ask for a task: a night and some more

@@ -6,9 +6,9 @@ from collections.abc import Coroutine, Sequence
 from pkgutil import resolve_name
 from typing import Any
 
+from toolgate.server.base.errors import UsageError
 from toolgate.server.base.text import describe_os_error, escape_lines, escape_unprintable, show_bytes
 from toolgate.server.config import load
-from toolgate.server.protocol.errors import UsageError
 
 DONE, FAULT, USAGE = 0, 1, 2
 

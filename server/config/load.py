@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from toolgate.server.base.errors import UsageError
 from toolgate.server.base.text import describe_os_error, show_bytes, suggest
 from toolgate.server.config.feature_rows import FEATURES
 from toolgate.server.config.login_shell import find_login_shell
@@ -24,7 +25,6 @@ from toolgate.server.config.plugin_paths import format_plugin_path
 from toolgate.server.config.transports import HTTP_TRANSPORTS, HttpTransport
 from toolgate.server.config.types import FALSE_WORDS, is_loopback
 from toolgate.server.config.variables import ACCESS, refuse_unknown
-from toolgate.server.protocol.errors import UsageError
 
 NOTIFY_SOCKET = "NOTIFY_SOCKET"  # sd_notify(3)
 SOCKET_VARIABLES = ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES", NOTIFY_SOCKET)  # sd_listen_fds(3)

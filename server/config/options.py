@@ -4,7 +4,7 @@ from functools import partial
 from itertools import chain
 from pkgutil import resolve_name
 
-from toolgate.server.base.sign_in_methods import external_methods, login_forms, provider_methods
+from toolgate.server.base.principals.sign_in_methods import external_methods, login_forms, provider_methods
 from toolgate.server.calls.policy import rules
 from toolgate.server.config.feature_rows import FEATURES, ROOM
 from toolgate.server.config.option import BOTH, NODE, Option

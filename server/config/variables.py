@@ -3,11 +3,11 @@
 import re
 from collections.abc import Iterable, Mapping
 
-from toolgate.server.base.sign_in_methods import provider_methods
+from toolgate.server.base.errors import UsageError
+from toolgate.server.base.principals.sign_in_methods import provider_methods
 from toolgate.server.base.text import escape_unprintable, suggest
 from toolgate.server.config.option import CONFIG
 from toolgate.server.config.options import OPTIONS
-from toolgate.server.protocol.errors import UsageError
 
 PREFIX = "TOOLGATE_"
 API_KEY = "_API_KEY"

@@ -12,9 +12,9 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import msgspec
 
-from toolgate.server.auth.scopes import needed_scopes
 from toolgate.server.base.asyncio_tasks import DeadlineTimer
 from toolgate.server.base.hooks import AsyncHook, Hook
+from toolgate.server.base.principals.scopes import needed_scopes
 from toolgate.server.calls.client import NoClient
 from toolgate.server.calls.observers import Observers
 from toolgate.server.calls.pending_questions import PendingQuestions

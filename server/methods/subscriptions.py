@@ -6,7 +6,7 @@ from collections import Counter
 from types import NoneType
 from typing import Any
 
-from toolgate.server.base.principal import LOCAL
+from toolgate.server.base.principals.principal import LOCAL
 from toolgate.server.methods import resources
 from toolgate.server.methods.server import Server
 from toolgate.server.methods.tasks import find_notified, require_extension

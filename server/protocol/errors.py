@@ -71,10 +71,6 @@ class UrlElicitationRequired(RpcError):
     code = -32042
 
 
-class UsageError(Exception):
-    """The command line, environment or config file is invalid: exit code 2. The text names the option."""
-
-
 def format_name(value: Any) -> str:
     """Return a client's name for an error message, cut before it is quoted."""
     if isinstance(value, str):

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Protocol, TypeVar
 
-from toolgate.server.base.principal import LOCAL_NAME
+from toolgate.server.base.principals.principal import LOCAL_NAME
 from toolgate.tools.api.text.uris import canonicalise
 
 log = logging.getLogger("toolgate.updates")

@@ -18,7 +18,7 @@ from toolgate.tools.api.content import Output
 from toolgate.tools.api.context.services import CallerState
 
 if TYPE_CHECKING:
-    from toolgate.server.base.principal import GrantKey
+    from toolgate.server.base.principals.principal import GrantKey
     from toolgate.tools.api.registry import Registry
 
 LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")  # RFC 5424

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from toolgate.server.base.principal import GrantKey, Principal
+from toolgate.server.base.principals.principal import GrantKey, Principal
 from toolgate.server.protocol.session import DEFAULT_LEVEL
 from toolgate.tools.api.context.services import PlanState
 

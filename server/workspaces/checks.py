@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from toolgate.server.base.errors import UsageError
 from toolgate.server.config.load import Config
-from toolgate.server.protocol.errors import UsageError
 
 if TYPE_CHECKING:
     from toolgate.tools.sandbox.levels import Sandbox

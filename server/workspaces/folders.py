@@ -17,7 +17,7 @@ from pathlib import Path
 
 import msgspec
 
-from toolgate.server.base.principal import LOCAL_NAME
+from toolgate.server.base.principals.principal import LOCAL_NAME
 from toolgate.server.workspaces.archive import pack_folder
 from toolgate.server.workspaces.last_used import PRINCIPAL_NAME
 from toolgate.server.workspaces.unarchive import unpack_archive

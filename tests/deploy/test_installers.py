@@ -27,7 +27,9 @@ def main():
     print(*((root / name).read_text().strip() for name in files), sep="|")
 """
 FILES = {
-    "server/__init__.py": 'VERSION = "1"\n',
+    "server/__init__.py": "",
+    "server/base/__init__.py": "",
+    "server/base/version.py": 'VERSION = "1"\n',
     "server/__main__.py": MAIN,
     "server/told.py": "# one\n",
     "tools/__init__.py": "",

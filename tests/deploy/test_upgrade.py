@@ -14,7 +14,7 @@ import pytest
 
 from tests.deploy.test_hosted_quickstart import commit, repository, steps
 from tests.deploy.test_wheel import WITHIN, clean_environment
-from toolgate.server import VERSION
+from toolgate.server.base.version import VERSION
 from toolgate.tools.api.installation import DISTRIBUTION, FORMER_DISTRIBUTION
 
 __all__ = ["repository"]  # the fixture: a repository with this tree
@@ -24,7 +24,7 @@ PIP = "/opt/toolgate/bin/pip "
 
 def to_former(folder: Path) -> None:
     """Make the tree that of the former name."""
-    project, version = folder / "pyproject.toml", folder / "server" / "__init__.py"
+    project, version = folder / "pyproject.toml", folder / "server/base/version.py"
     text = project.read_text().replace(f'name = "{DISTRIBUTION}"', f'name = "{FORMER_DISTRIBUTION}"')
     project.write_text(re.sub(r"(?m)^toolgate-mcp = .*\n", "", text))
     version.write_text(version.read_text().replace(f'VERSION = "{VERSION}"', f'VERSION = "{FORMER_VERSION}"'))
@@ -63,7 +63,7 @@ def test_a_file_survives_an_upgrade_by_git_pull_and_the_way_back(tmp_path: Path,
     (upgrade,) = (step.lines for step in steps() if "git pull" in step.lines)
     installs = [line for line in upgrade if line.startswith(PIP) and "--require-hashes" not in line]
     assert len(installs) == 2
-    now = (repository / "pyproject.toml").read_text(), (repository / "server/__init__.py").read_text()
+    now = (repository / "pyproject.toml").read_text(), (repository / "server/base/version.py").read_text()
     to_former(repository)
     commit(repository, "former")
     machine = Machine(tmp_path, repository)
@@ -72,7 +72,7 @@ def test_a_file_survives_an_upgrade_by_git_pull_and_the_way_back(tmp_path: Path,
     machine.toolgate("user", "add", "ada", input=b"correct horse\n")
     backup = machine.toolgate("backup", "-")
 
-    for name, text in zip(("pyproject.toml", "server/__init__.py"), now, strict=True):
+    for name, text in zip(("pyproject.toml", "server/base/version.py"), now, strict=True):
         (repository / name).write_text(text)
     commit(repository, "now")
     machine.run(["git", "pull", "-q"], machine.clone)

@@ -175,8 +175,10 @@ def make_project(folder: Path, repository: str = "") -> None:
     """Write the project with a server that does nothing, at an address."""
     for name in ("README.md", "LICENSE", "setup.py"):
         shutil.copy(ROOT / name, folder)
-    (folder / "server").mkdir()
-    (folder / "server/__init__.py").write_text('VERSION = "1"\n')
+    (folder / "server/base").mkdir(parents=True)
+    for package in ("server", "server/base"):
+        (folder / package / "__init__.py").write_text("")
+    (folder / "server/base/version.py").write_text('VERSION = "1"\n')
     project = (ROOT / "pyproject.toml").read_text()
     if repository:
         urls = f'[project.urls]\nRepository = "{repository}"\n\n'
@@ -190,7 +192,11 @@ def test_a_build_takes_nothing_from_the_one_before(tmp_path: Path) -> None:
     before.mkdir(parents=True)
     (before / "gone.py").write_text("")
     packed = contents(build("build_wheel", tmp_path))
-    assert [name for name in packed if name.endswith(".py")] == ["toolgate/server/__init__.py"]
+    assert sorted(name.removeprefix("toolgate/server/") for name in packed if name.endswith(".py")) == [
+        "__init__.py",
+        "base/__init__.py",
+        "base/version.py",
+    ]
 
 
 def test_an_index_gets_absolute_links_once_the_repository_has_an_address(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ PHRASES = {  # what puzzled → what is said, and where
     "A person's word": ("**Approvals.**", "docs/overview.md"),
     "Put away": ("**Cleanup.**", "docs/overview.md"),
     "that is the program": ("has the full map", "README.md"),
-    "has all that this process has": ("Run any command in a shell on this server", "server/auth/scopes.py"),
+    "has all that this process has": ("Run any command in a shell on this server", "server/base/principals/scopes.py"),
     "an answer of yours": ("Notify me when something waits", "transports/web/pages/home.html"),
     "Who can write at this address": (
         "The name comes from this address; check that you trust it.",

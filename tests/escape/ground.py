@@ -26,7 +26,7 @@ from tests.server.auth.minted_tokens import ENVELOPE, Signed, asked, request, si
 from tests.servers.forked_command import ROOT
 from tests.servers.reserved_port import kept_port
 from toolgate.server.auth.tokens.access_tokens import OWN_ISSUER
-from toolgate.server.base.principal import Principal
+from toolgate.server.base.principals.principal import Principal
 
 if TYPE_CHECKING:
     from tests.server.features.nodes.nodes import NodeProcess

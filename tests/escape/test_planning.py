@@ -21,7 +21,7 @@ from tests.escape.writes.system import PRIVATE
 from tests.escape.writes.write import Write
 from tests.server.auth.minted_tokens import Signed, asked, signed_site
 from toolgate.server.auth.tokens.access_tokens import OWN_ISSUER
-from toolgate.server.base.principal import Principal
+from toolgate.server.base.principals.principal import Principal
 
 PROGRAMS = Path(runner.__file__).parent
 LEVELS = {"bwrap": ("bwrap", None), "uid": ("uid", None), "none": ("none", None), "none-user": ("none", NOBODY)}

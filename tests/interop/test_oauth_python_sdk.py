@@ -19,7 +19,7 @@ from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata, OAu
 from tests.clients.raw_client import PATIENCE, STATELESS
 from tests.interop.official_clients import AUTO, OVER_HTTP, THIRTEEN, Negotiation, crossed, told_apart
 from tests.interop.sign_in_server import WAYS_IN, SignInServer, sign_in_server
-from toolgate.server.auth.scopes import PLUGINS, READ, SERVED, SHELL
+from toolgate.server.base.principals.scopes import PLUGINS, READ, SERVED, SHELL
 
 ALL = {*SERVED, "offline_access"} - {PLUGINS}  # no plugins here; this client adds the other scope by itself
 CALLBACK = "http://127.0.0.1:3030/callback"  # no program listens: the person's answer is passed on directly

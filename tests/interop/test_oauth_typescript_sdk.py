@@ -12,7 +12,7 @@ from tests.clients.raw_client import PATIENCE
 from tests.interop.node import FOLDER, node, package
 from tests.interop.official_clients import AUTO, OVER_HTTP, THIRTEEN, Negotiation, crossed
 from tests.interop.sign_in_server import WAYS_IN, SignInServer, sign_in_server
-from toolgate.server.auth.scopes import READ, SHELL, WEB, WORKFLOW
+from toolgate.server.base.principals.scopes import READ, SHELL, WEB, WORKFLOW
 
 
 @pytest.mark.brief("http 2026-07-28-dynamic", "sse legacy-document")

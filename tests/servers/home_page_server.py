@@ -12,7 +12,7 @@ from tests.server.auth.minted_tokens import Signed, request, session
 from tests.server.auth.sign_in_server import PASSWORD, Browser
 from toolgate.server.auth.login import accounts
 from toolgate.server.auth.login.accounts import Accounts
-from toolgate.server.base.principal import derive_subject
+from toolgate.server.base.principals.principal import derive_subject
 from toolgate.server.state.rows import clients as client_rows
 from toolgate.server.state.rows import grants as grant_rows
 

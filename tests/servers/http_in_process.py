@@ -11,7 +11,7 @@ from typing import Any
 
 from tests.clients.raw_client import PATIENCE, ROOT
 from toolgate.server.app.app import App
-from toolgate.server.base.principal import Principal
+from toolgate.server.base.principals.principal import Principal
 from toolgate.server.config import load
 from toolgate.server.config.transports import HTTP_TRANSPORTS
 from toolgate.server.methods import lifecycle

@@ -16,7 +16,7 @@ from tests.clients.raw_client import PATIENCE
 from tests.server.auth.hostile.target import Target, target_site
 from tests.server.auth.minted_tokens import session
 from tests.watchdog.watched import SECONDS, SIZE
-from toolgate.server.auth.scopes import WEB
+from toolgate.server.base.principals.scopes import WEB
 
 LONGEST = 0.05  # seconds of CPU time that one callback of the loop may take,
 MOST = 5.0  # or yardsticks, on a machine that is slow now

@@ -9,7 +9,7 @@ import os
 import socket
 from collections.abc import Mapping
 
-from toolgate.server.protocol.errors import UsageError
+from toolgate.server.base.errors import UsageError
 
 FIRST = 3  # the passed descriptor
 

@@ -13,8 +13,8 @@ from decimal import Decimal
 from functools import partial
 from typing import Any
 
-from toolgate.server.auth.scopes import usable_scopes
-from toolgate.server.base.principal import GrantKey, Principal
+from toolgate.server.base.principals.principal import GrantKey, Principal
+from toolgate.server.base.principals.scopes import usable_scopes
 from toolgate.server.protocol import request_meta
 from toolgate.server.protocol.dispatcher import create_failure
 from toolgate.server.protocol.errors import HeaderMismatch, InvalidParams, RpcError

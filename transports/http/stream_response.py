@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-from toolgate.server.base.principal import Principal
+from toolgate.server.base.principals.principal import Principal
 from toolgate.transports.http.sessions.event_stream import EventStream
 from toolgate.transports.http.transport import HttpBudgets
 from toolgate.transports.http.wire.request import HttpRequest, format_lines

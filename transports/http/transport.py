@@ -16,7 +16,7 @@ import msgspec
 from toolgate.server.base import asyncio_tasks
 from toolgate.server.base.bus.bus import BusUnreachableError
 from toolgate.server.base.limits.budget import Budget, Claim
-from toolgate.server.base.principal import GrantKey, Principal
+from toolgate.server.base.principals.principal import GrantKey, Principal
 from toolgate.server.config.transports import HttpTransport
 from toolgate.server.protocol.dispatcher import Dispatcher
 from toolgate.server.protocol.messages import Inbound

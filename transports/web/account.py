@@ -10,9 +10,9 @@ from starlette.responses import Response
 from toolgate.server.auth.login.accounts import Person, SignInError
 from toolgate.server.auth.login.methods import REFUSED, THROTTLED
 from toolgate.server.auth.login.throttle import ThrottledError
-from toolgate.server.auth.scopes import OFFLINE
+from toolgate.server.base.principals.scopes import OFFLINE
+from toolgate.server.base.principals.sign_in_methods import PASSWORD
 from toolgate.server.base.reports.page_part import ALREADY_ENDED
-from toolgate.server.base.sign_in_methods import PASSWORD
 from toolgate.server.state.rows.people import BUILT_IN
 from toolgate.transports.web.consent import describe_scope
 from toolgate.transports.web.http import read_form, with_headers

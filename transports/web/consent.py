@@ -13,7 +13,7 @@ from starlette.responses import Response
 from toolgate.server.auth.login.accounts import Person
 from toolgate.server.auth.login.sessions import PendingLogin
 from toolgate.server.auth.oauth_server.consent_requests import ConsentRequest
-from toolgate.server.auth.scopes import OFFLINE, READ, SHELL, STAY_SIGNED_IN
+from toolgate.server.base.principals.scopes import OFFLINE, READ, SHELL, STAY_SIGNED_IN
 from toolgate.transports.web.http import BadFormError, parse_fields, query_string, read_form, read_query, with_headers
 from toolgate.transports.web.page_context import ANONYMOUS, Visitor
 from toolgate.transports.web.sign_in_context import SignInContext

@@ -9,10 +9,10 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from toolgate.server.base.reports.page_part import ActionResult
+from toolgate.server.calls.dashboard import Dashboard
 from toolgate.server.calls.pending_questions import GONE, PendingQuestions
 from toolgate.server.calls.question import QuestionView
 from toolgate.transports.web import elicitation_form
-from toolgate.transports.web.dashboard import Dashboard
 
 if TYPE_CHECKING:
     from toolgate.server.calls.policy.remembered_approvals import Duration

@@ -13,16 +13,16 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from toolgate.server import VERSION
 from toolgate.server.base.reports.health import ServerHealth
 from toolgate.server.base.reports.page_part import ALREADY_ENDED, ActionResult, PartAction
+from toolgate.server.base.version import VERSION
+from toolgate.server.calls.dashboard import Dashboard, RunsUnreachableError
 from toolgate.server.calls.pending_questions import PendingQuestions
 from toolgate.server.calls.question import QuestionView
 from toolgate.server.protocol.session import short_hash
 from toolgate.transports.http.sessions.session import HttpSession
 from toolgate.transports.http.sessions.sessions import Sessions
 from toolgate.transports.web import elicitation_form
-from toolgate.transports.web.dashboard import Dashboard, RunsUnreachableError
 from toolgate.transports.web.decisions import Decisions
 from toolgate.transports.web.http import Handle, WebEndpoint, accepts, json_response, read_form, with_headers
 from toolgate.transports.web.page_context import (

@@ -21,10 +21,10 @@ from typing import Any
 
 from starlette.requests import Request
 
+from toolgate.server.calls.dashboard import CHUNK
 from toolgate.server.state.store import StateError
 from toolgate.transports.http.requests.asgi import Receive, Scope, Send, refuse
 from toolgate.transports.http.stream_response import HEADERS, OPEN
-from toolgate.transports.web.dashboard import CHUNK
 from toolgate.transports.web.home import PAGE, SERVER_PARTS, HomePage
 from toolgate.transports.web.http import BadFormError
 from toolgate.transports.web.page_context import FORM_TIME, Visitor, principal_of

@@ -11,7 +11,7 @@ from toolgate.server.auth.login.methods import ACCEPTED, REFUSED, THROTTLED
 from toolgate.server.auth.login.providers import NOT_ALLOWED, IdentityProvider
 from toolgate.server.auth.login.sessions import PENDING_LIFETIME, PendingLogin, TooManyLoginsError, derive_state
 from toolgate.server.auth.login.throttle import ThrottledError
-from toolgate.server.base.sign_in_methods import PASSWORD
+from toolgate.server.base.principals.sign_in_methods import PASSWORD
 from toolgate.transports.web.http import read_form, read_query, redirect, short_hash, with_headers
 from toolgate.transports.web.page_context import ANONYMOUS, format_sentence
 from toolgate.transports.web.sign_in_context import SESSION, SignInContext, format_wait

@@ -18,7 +18,7 @@ from toolgate.server.auth.login.sessions import LIFETIME
 from toolgate.server.auth.login.throttle import ThrottledError
 from toolgate.server.auth.oauth_server.responses import ErrorPage, Redirect
 from toolgate.server.auth.oauth_server.service import AuthorizationService
-from toolgate.server.base.sign_in_methods import HEADER
+from toolgate.server.base.principals.sign_in_methods import HEADER
 from toolgate.transports.http.requests.asgi import headers_of
 from toolgate.transports.web.http import BadFormError, redirect, short_hash, with_headers
 from toolgate.transports.web.page_context import ANONYMOUS, PageContext, Visitor, format_sentence

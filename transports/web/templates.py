@@ -8,7 +8,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from toolgate.server.auth.scopes import name_scope
+from toolgate.server.base.principals.scopes import name_scope
 from toolgate.server.base.reports.page_part import PagePart
 from toolgate.server.base.text import escape_invisible, format_size
 

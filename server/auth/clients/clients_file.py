@@ -30,8 +30,8 @@ from toolgate.server.auth.clients.model import (
     display_name,
 )
 from toolgate.server.auth.tokens import jose
+from toolgate.server.base.errors import UsageError
 from toolgate.server.base.text import describe_os_error, suggest
-from toolgate.server.protocol.errors import UsageError
 from toolgate.server.state.rows.grants import hash_secret
 
 ID = re.compile(r"(?!p-)[A-Za-z0-9._~-]{1,200}")  # "p-" begins a person's subject, which a client must not imitate

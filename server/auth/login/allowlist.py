@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from toolgate.server.base.sign_in_methods import external_methods
+from toolgate.server.base.principals.sign_in_methods import external_methods
 
 EVERYBODY = "*"
 

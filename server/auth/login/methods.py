@@ -16,7 +16,13 @@ from toolgate.server.auth.login.allowlist import UserAllowlist
 from toolgate.server.auth.login.providers import Fetch, IdentityProvider
 from toolgate.server.auth.login.sessions import LoginSession, LoginSessions, PendingLogins
 from toolgate.server.auth.login.trusted_proxies import HEADER_ISSUER, TrustedHeader, TrustedProxies
-from toolgate.server.base.sign_in_methods import HEADER, PASSWORD, external_methods, parse_method, provider_methods
+from toolgate.server.base.principals.sign_in_methods import (
+    HEADER,
+    PASSWORD,
+    external_methods,
+    parse_method,
+    provider_methods,
+)
 from toolgate.server.state.rows.people import BUILT_IN
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import msgspec
 
 from toolgate.server.auth.login.accounts import Person, SignInError
 from toolgate.server.auth.login.allowlist import UserAllowlist
-from toolgate.server.base.sign_in_methods import HEADER
+from toolgate.server.base.principals.sign_in_methods import HEADER
 from toolgate.server.config.types import is_loopback
 
 HEADER_ISSUER = HEADER.issuer  # of the people a proxy names

@@ -21,7 +21,7 @@ from toolgate.server.auth.oauth_server.grant_types import CodeGrant, check_resou
 from toolgate.server.auth.oauth_server.requests import OAuthRequest, OAuthRequestError, describe
 from toolgate.server.auth.oauth_server.responses import ErrorPage, Redirect
 from toolgate.server.auth.oauth_server.server import AuthlibServer
-from toolgate.server.auth.scopes import OFFLINE
+from toolgate.server.base.principals.scopes import OFFLINE
 from toolgate.server.protocol.errors import InvalidParams
 from toolgate.server.state.keys.sealed_state import Sealer
 from toolgate.server.state.rows.clients import CONFIGURED

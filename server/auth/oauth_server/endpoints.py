@@ -17,8 +17,8 @@ from toolgate.server.auth.oauth_server.authlib import IntrospectionEndpoint, Rev
 from toolgate.server.auth.oauth_server.requests import OAuthRequestError, is_own_resource
 from toolgate.server.auth.oauth_server.responses import NO_STORE, OAuthResponse, error_response
 from toolgate.server.auth.oauth_server.server import AuthlibClient, AuthlibServer
-from toolgate.server.auth.scopes import OFFLINE
 from toolgate.server.auth.tokens import jose
+from toolgate.server.base.principals.scopes import OFFLINE
 from toolgate.server.state.rows import clients as client_rows
 from toolgate.server.state.rows import grants as grant_rows
 from toolgate.server.state.rows.grants import hash_secret

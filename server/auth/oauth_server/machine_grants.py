@@ -14,8 +14,8 @@ from toolgate.server.auth.oauth_server.authlib import BaseGrant, ClientCredentia
 from toolgate.server.auth.oauth_server.client_auth import Assertion
 from toolgate.server.auth.oauth_server.grant_types import check_resource
 from toolgate.server.auth.oauth_server.requests import OAuthRequestError, is_own_resource, scopes_for
-from toolgate.server.auth.scopes import OFFLINE, READ
-from toolgate.server.base.principal import derive_subject
+from toolgate.server.base.principals.principal import derive_subject
+from toolgate.server.base.principals.scopes import OFFLINE, READ
 from toolgate.server.state.rows import clients as client_rows
 from toolgate.server.state.rows import grants as grant_rows
 

@@ -9,7 +9,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from toolgate.server.auth.clients.model import OAuthClient
 from toolgate.server.auth.oauth_server.authlib import BasicOAuth2Payload, OAuth2Error, OAuth2Request
-from toolgate.server.auth.scopes import OFFLINE
+from toolgate.server.base.principals.scopes import OFFLINE
 from toolgate.server.config.transports import PATHS
 
 MAX_QUERY = 4 * 1024  # bytes of an authorization request: it is sealed into URLs, of which proxies accept 8 KiB

@@ -19,9 +19,9 @@ from toolgate.server.auth.oauth_server.responses import (
     error_response,
 )
 from toolgate.server.auth.oauth_server.verified_inputs import IssuerSettings, VerifiedInputs
-from toolgate.server.auth.scopes import OFFLINE
 from toolgate.server.auth.tokens.access_tokens import EXPIRY_MARGIN, GRANT_CLAIM, GRANT_SCOPE_CLAIM
-from toolgate.server.base.principal import GrantKey
+from toolgate.server.base.principals.principal import GrantKey
+from toolgate.server.base.principals.scopes import OFFLINE
 from toolgate.server.state.rows import grants as grant_rows
 from toolgate.server.state.rows import people as people_rows
 from toolgate.server.state.rows.grants import Grant, hash_secret

@@ -53,7 +53,7 @@ from toolgate.server.auth.tokens.access_tokens import OWN_ISSUER, OwnTokens, Una
 from toolgate.server.auth.tokens.external_issuer import Fetch, IssuerKeys
 from toolgate.server.auth.tokens.signing_keys import SigningKeys
 from toolgate.server.base.bus.memory_keys import MemoryKeys
-from toolgate.server.base.principal import GrantKey, Principal, derive_subject
+from toolgate.server.base.principals.principal import GrantKey, Principal, derive_subject
 from toolgate.server.state.keys.sealed_state import Sealer, SealingKey
 from toolgate.server.state.rows import clients as client_rows
 from toolgate.server.state.rows import grants as grant_rows

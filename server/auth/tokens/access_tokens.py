@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 from msgspec.structs import replace
 
-from toolgate.server.auth import scopes
 from toolgate.server.auth.tokens import jose
 from toolgate.server.auth.tokens.jose import InvalidTokenError, JoseKey, UnknownKeyError
 from toolgate.server.base.limits.state_budget import bounded_wait, start_budget
-from toolgate.server.base.principal import Principal, derive_subject
+from toolgate.server.base.principals import scopes
+from toolgate.server.base.principals.principal import Principal, derive_subject
 from toolgate.tools.api.errors import ToolError
 
 if TYPE_CHECKING:  # start-up: not needed with an external issuer

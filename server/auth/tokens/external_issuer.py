@@ -25,7 +25,7 @@ from toolgate.server.auth.tokens.access_tokens import (
     principal_from_claims,
 )
 from toolgate.server.auth.tokens.jose import InvalidTokenError, JoseKey, UnknownKeyError
-from toolgate.server.base.principal import Principal
+from toolgate.server.base.principals.principal import Principal
 from toolgate.tools.api.context.services import Page
 from toolgate.tools.api.errors import ToolError
 

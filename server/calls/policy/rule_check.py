@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from toolgate.server.base.principal import LOCAL_NAME
-from toolgate.server.base.sign_in_methods import PASSWORD
+from toolgate.server.base.errors import UsageError
+from toolgate.server.base.principals.principal import LOCAL_NAME
+from toolgate.server.base.principals.sign_in_methods import PASSWORD
 from toolgate.server.base.text import escape_unprintable, suggest
 from toolgate.server.calls.policy.rules import Rule, Rules, matches_name, split_kind
-from toolgate.server.protocol.errors import UsageError
 
 if TYPE_CHECKING:  # start-up: few servers have rules
     from toolgate.tools.api.registry import Registry

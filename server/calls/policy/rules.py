@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
 
-from toolgate.server.base.sign_in_methods import PASSWORD, SIGN_IN_METHODS
+from toolgate.server.base.principals.sign_in_methods import PASSWORD, SIGN_IN_METHODS
 
 if TYPE_CHECKING:  # start-up: the options need none of it
     from toolgate.server.protocol.session import Session

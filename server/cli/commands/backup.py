@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import IO
 
 from toolgate.server.app.features import build_host, list_state_parts, open_store
+from toolgate.server.base.errors import UsageError
 from toolgate.server.base.progress import TerminalProgress, terminal_progress
 from toolgate.server.base.text import describe_os_error, escape_unprintable
 from toolgate.server.cli.commands.store_command import refuse_other_owner
 from toolgate.server.cli.terminal.output import format_count
 from toolgate.server.config.load import Config
-from toolgate.server.protocol.errors import UsageError
 from toolgate.server.state import lock
 from toolgate.server.state.backup import read, write
 from toolgate.server.state.backup.manifest import DATABASE, BackupError, Manifest

@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from toolgate.server.base.errors import UsageError
 from toolgate.server.base.progress import TerminalProgress, terminal_progress
 from toolgate.server.base.text import escape_invisible, escape_lines, escape_unprintable, suggest
 from toolgate.server.calls.terminal import TerminalElicitation
@@ -29,7 +30,6 @@ from toolgate.server.cli.commands.offered_parts import (
 )
 from toolgate.server.cli.mcp_client.client import ConnectionLostError, McpClientError, QuestionHandler
 from toolgate.server.config.load import Config
-from toolgate.server.protocol.errors import UsageError
 
 
 async def call(

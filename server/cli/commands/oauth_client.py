@@ -11,13 +11,13 @@ from toolgate.server.auth.clients import clients_file, redirect_uris
 from toolgate.server.auth.clients.model import OAuthClient, display_name, find_client
 from toolgate.server.auth.grants import Grants
 from toolgate.server.auth.login.accounts import normalize_name_or_empty
-from toolgate.server.auth.scopes import OFFLINE, STAY_SIGNED_IN
-from toolgate.server.base.principal import derive_subject
-from toolgate.server.base.sign_in_methods import format_identity
+from toolgate.server.base.errors import UsageError
+from toolgate.server.base.principals.principal import derive_subject
+from toolgate.server.base.principals.scopes import OFFLINE, STAY_SIGNED_IN
+from toolgate.server.base.principals.sign_in_methods import format_identity
 from toolgate.server.cli.commands.store_command import ENDS_SOON, CommandError, with_store
 from toolgate.server.cli.terminal.output import format_count, format_time, print_table
 from toolgate.server.config.load import Config
-from toolgate.server.protocol.errors import UsageError
 from toolgate.server.state.keys.sealing_keys import SealingKeys
 from toolgate.server.state.rows import grants as grant_rows
 from toolgate.server.state.rows import people as people_rows

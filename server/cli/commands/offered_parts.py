@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from toolgate.server.base.errors import UsageError
 from toolgate.server.base.text import escape_unprintable
 from toolgate.server.cli.mcp_client.client import (
     McpClient,
@@ -18,7 +19,6 @@ from toolgate.server.cli.mcp_client.client import (
 )
 from toolgate.server.cli.terminal.style import choose_style
 from toolgate.server.config.load import Config
-from toolgate.server.protocol.errors import UsageError
 from toolgate.tools.api.schema.conversion import convert_value
 from toolgate.tools.api.text.json_text import JsonError, decode_json
 

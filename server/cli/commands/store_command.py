@@ -12,9 +12,9 @@ from typing import Concatenate, ParamSpec
 
 from toolgate.server.app.features import list_state_parts, open_store
 from toolgate.server.app.state_part import Elsewhere
+from toolgate.server.base.errors import UsageError
 from toolgate.server.config import load
 from toolgate.server.config.load import Config
-from toolgate.server.protocol.errors import UsageError
 from toolgate.server.state import lock
 from toolgate.server.state.store import StateVersionError, Store
 from toolgate.tools.api.errors import ToolError
@@ -92,7 +92,7 @@ async def read_clients(store: Store, file: Path | None) -> dict[str, str]:
 async def read_people(store: Store) -> dict[str, str]:
     """Return the names of people who signed in here, by principal."""
     from toolgate.server.auth.tokens.access_tokens import OWN_ISSUER  # start-up
-    from toolgate.server.base.principal import Principal
+    from toolgate.server.base.principals.principal import Principal
     from toolgate.server.state.rows import grants as grant_rows
 
     rows = [] if store.is_empty() else await store.read(grant_rows.list_people)

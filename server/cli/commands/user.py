@@ -7,8 +7,8 @@ from toolgate.server.auth.grants import Grants
 from toolgate.server.auth.login.accounts import Accounts, normalize_name
 from toolgate.server.auth.login.passwords import MAX_PASSWORD
 from toolgate.server.auth.tokens.access_tokens import OWN_ISSUER
-from toolgate.server.base.principal import Principal, derive_subject
-from toolgate.server.base.sign_in_methods import format_identity
+from toolgate.server.base.principals.principal import Principal, derive_subject
+from toolgate.server.base.principals.sign_in_methods import format_identity
 from toolgate.server.base.text import escape_unprintable
 from toolgate.server.cli.commands.store_command import CommandError, with_store
 from toolgate.server.cli.terminal.hidden_input import prompt_hidden

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from toolgate.server.app.features import list_state_parts
-from toolgate.server.base.principal import LOCAL_NAME
+from toolgate.server.base.principals.principal import LOCAL_NAME
 from toolgate.server.base.text import escape_unprintable
 from toolgate.server.cli.commands.store_command import CommandError, find_elsewhere, read_people, with_store
 from toolgate.server.cli.terminal.output import format_time, print_table

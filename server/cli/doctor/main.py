@@ -9,8 +9,8 @@ from functools import partial
 from pkgutil import resolve_name
 from typing import Any
 
-from toolgate.server import VERSION
 from toolgate.server.base import progress
+from toolgate.server.base.version import VERSION
 from toolgate.server.cli.doctor import (
     clocks,
     installation,

@@ -6,11 +6,11 @@ import socket
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from toolgate.server.base.errors import UsageError
 from toolgate.server.cli.doctor.machine import find_namespace_remedy
 from toolgate.server.cli.doctor.report import CheckError, CheckFinding, CheckNote, CheckSkippedError
 from toolgate.server.config.load import Config
 from toolgate.server.config.types import is_loopback
-from toolgate.server.protocol.errors import UsageError
 
 PROBE_TIMEOUT = 3.0  # seconds for a server of ours to answer
 

@@ -11,10 +11,10 @@ from importlib.util import find_spec
 from subprocess import DEVNULL, PIPE
 from typing import TYPE_CHECKING
 
+from toolgate.server.base.errors import UsageError
 from toolgate.server.cli.doctor.report import CheckError, CheckFinding, CheckNote, CheckSkippedError
 from toolgate.server.cli.terminal.output import format_count
 from toolgate.server.config.load import Config
-from toolgate.server.protocol.errors import UsageError
 from toolgate.tools.api.installation import name_extra
 
 if TYPE_CHECKING:

@@ -11,6 +11,7 @@ from urllib.parse import SplitResult, urljoin, urlsplit
 import msgspec
 
 from toolgate.server.base import event_stream
+from toolgate.server.base.errors import UsageError
 from toolgate.server.base.event_stream import EventTooLargeError
 from toolgate.server.cli.mcp_client.client import (
     ANSWER_TIMEOUT,
@@ -27,7 +28,6 @@ from toolgate.server.cli.mcp_client.client import (
     wait_for_exit,
 )
 from toolgate.server.config.types import is_loopback
-from toolgate.server.protocol.errors import UsageError
 from toolgate.server.protocol.header_values import encode_header
 from toolgate.server.protocol.request_meta import CAPABILITIES, VERSION
 from toolgate.server.protocol.request_meta import CLIENT as CLIENT_INFO

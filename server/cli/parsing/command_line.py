@@ -8,12 +8,12 @@ from typing import Any
 import click
 import msgspec
 
+from toolgate.server.base.errors import UsageError
 from toolgate.server.base.text import suggest
 from toolgate.server.cli.parsing.command import Command, flags_of, usage
 from toolgate.server.cli.parsing.commands import COMMANDS, GROUPS, INSTEAD_OF, sub_commands
 from toolgate.server.config.option import CONFIG, Option
 from toolgate.server.config.options import OPTIONS
-from toolgate.server.protocol.errors import UsageError
 
 EVERY = {option.flag: option for option in (*chain(*(each.flags for each in COMMANDS.values())), CONFIG, *OPTIONS)}
 SHORT = {option.short: option for option in OPTIONS if option.short}

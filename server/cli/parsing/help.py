@@ -5,13 +5,13 @@ from collections.abc import Iterable, Sequence
 
 from click import HelpFormatter
 
-from toolgate.server import VERSION
+from toolgate.server.base.errors import UsageError
 from toolgate.server.base.text import suggest
+from toolgate.server.base.version import VERSION
 from toolgate.server.cli.parsing.command import SPAWNING, Command, usage
 from toolgate.server.cli.parsing.commands import COMMANDS, GROUPS, INSTEAD_OF, OVERVIEW, sub_commands
 from toolgate.server.config.option import CONFIG, Option
 from toolgate.server.config.options import OPTION_GROUPS, OPTIONS
-from toolgate.server.protocol.errors import UsageError
 
 MAX_WIDTH = 100  # characters of a line
 INTRODUCTION = "Give any MCP client thirteen tools: over stdio, or with -t over HTTP."

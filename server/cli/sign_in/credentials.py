@@ -17,10 +17,11 @@ from typing import Any
 
 import msgspec
 
+from toolgate.server.base.errors import UsageError
 from toolgate.server.cli.mcp_client.http import SignInRequiredError
 from toolgate.server.cli.sign_in.requests import LoginError, OAuthAnswer, OAuthRequests, normalize_url
 from toolgate.server.config.load import Config
-from toolgate.server.protocol.errors import InvalidParams, UsageError
+from toolgate.server.protocol.errors import InvalidParams
 from toolgate.server.state.keys.file import KeyFile
 from toolgate.server.state.keys.sealed_state import Sealer
 from toolgate.tools.workspace.files.state_file import open_regular

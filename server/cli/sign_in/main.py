@@ -7,6 +7,7 @@ import subprocess
 import sys
 from urllib.parse import urlencode, urlsplit
 
+from toolgate.server.base.errors import UsageError
 from toolgate.server.base.pkce import create_challenge
 from toolgate.server.base.text import escape_unprintable
 from toolgate.server.cli.mcp_client.client import McpClientError
@@ -17,7 +18,6 @@ from toolgate.server.cli.sign_in.discovery import IssuerMetadata, discover
 from toolgate.server.cli.sign_in.loopback import LoopbackReceiver
 from toolgate.server.cli.sign_in.requests import OAuthRequests, normalize_url
 from toolgate.server.config.load import Config
-from toolgate.server.protocol.errors import UsageError
 
 DONE, FAULT = 0, 1
 

@@ -10,12 +10,12 @@ from urllib.parse import urlencode, urlsplit, urlunsplit
 
 import msgspec
 
+from toolgate.server.base.errors import UsageError
 from toolgate.server.base.text import to_line
 from toolgate.server.cli.mcp_client.client import McpClientError
 from toolgate.server.cli.mcp_client.foreign_urls import find_public_address, is_public_url, is_secure_url
 from toolgate.server.cli.mcp_client.http import get_origin, open_response, parse_url
 from toolgate.server.config.types import is_loopback
-from toolgate.server.protocol.errors import UsageError
 
 TIMEOUT = 20.0  # seconds for an answer
 MAX_BODY = 256 * 1024  # bytes of a document or a token answer: real ones have a few KiB

@@ -3,10 +3,10 @@
 import logging
 import sys
 
-from toolgate.server import VERSION
 from toolgate.server.auth.login.accounts import NO_ACCOUNT
-from toolgate.server.base.sign_in_methods import HEADER, PASSWORD, parse_method
+from toolgate.server.base.principals.sign_in_methods import HEADER, PASSWORD, parse_method
 from toolgate.server.base.text import escape_unprintable
+from toolgate.server.base.version import VERSION
 from toolgate.server.cli.terminal.style import BOLD, CYAN, DIM, TITLE, Style, choose_style, is_terminal
 from toolgate.server.config.load import Config
 

@@ -6,11 +6,11 @@ from typing import NamedTuple
 
 import msgspec
 
+from toolgate.server.base.errors import UsageError
 from toolgate.server.base.text import suggest
 from toolgate.server.features.clients import links, program
 from toolgate.server.features.clients.clients import CLIENTS, FILE_CLIENTS, NAME, TOML_COMMENTS, ClientEntry, ClientSpec
 from toolgate.server.features.clients.locations import PLACES
-from toolgate.server.protocol.errors import UsageError
 
 
 class Snippet(NamedTuple):

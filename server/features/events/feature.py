@@ -17,7 +17,7 @@ from toolgate.tools.api.registry import Registry
 from toolgate.tools.workspace.output.run_record import TaskEnd
 
 if TYPE_CHECKING:
-    from toolgate.server.base.principal import GrantKey
+    from toolgate.server.base.principals.principal import GrantKey
     from toolgate.server.base.reports.metric_rows import MetricRow
     from toolgate.server.base.reports.page_part import PagePart
     from toolgate.server.calls.policy.rules import Rule

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from toolgate.server.base.principal import LOCAL
+from toolgate.server.base.principals.principal import LOCAL
 from toolgate.server.features.events.log.errors import EXTENSION, EventError
 from toolgate.server.features.events.log.format import format_event
 from toolgate.server.features.events.log.rows import EventFilter, Position

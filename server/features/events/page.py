@@ -27,7 +27,7 @@ from toolgate.server.protocol.messages import encode_value
 from toolgate.tools.api.event import EventType
 
 if TYPE_CHECKING:
-    from toolgate.server.base.principal import GrantKey
+    from toolgate.server.base.principals.principal import GrantKey
     from toolgate.server.state.store import Connection
 
 MOST = 20  # subscriptions, streams and polls shown, failing ones first

@@ -23,7 +23,7 @@ from toolgate.tools.api.registry import Registry
 
 if TYPE_CHECKING:
     from toolgate.server.base.bus.bus import Bus
-    from toolgate.server.base.principal import GrantKey
+    from toolgate.server.base.principals.principal import GrantKey
     from toolgate.server.features.events.delivery.shared_events import SharedEvents
     from toolgate.server.features.events.delivery.subscription_request import SubscriptionLimits
     from toolgate.server.features.events.delivery.subscriptions import EventSubscriptions

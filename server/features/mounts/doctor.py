@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from functools import partial
 
-from toolgate.server.base.sign_in_methods import OIDC, parse_method
+from toolgate.server.base.principals.sign_in_methods import OIDC, parse_method
 from toolgate.server.cli.doctor.report import CheckError, CheckFinding, CheckNote, CheckSkippedError, DoctorPart
 from toolgate.server.config.load import Config
 

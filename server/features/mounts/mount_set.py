@@ -4,13 +4,13 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 
+from toolgate.server.base.errors import UsageError
 from toolgate.server.config.load import Config
 from toolgate.server.features.mounts.config.faults import MountFault
 from toolgate.server.features.mounts.config.mount_config import MountConfig
 from toolgate.server.features.mounts.config.table import MountList, read_current_mounts
 from toolgate.server.features.mounts.mount.mount_standing import MountRecord
 from toolgate.server.features.mounts.parts.views import ServedMount
-from toolgate.server.protocol.errors import UsageError
 
 log = logging.getLogger("toolgate.mounts")
 

@@ -10,15 +10,15 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from toolgate.server import VERSION
+from toolgate.server.base.errors import UsageError
 from toolgate.server.base.text import format_size
+from toolgate.server.base.version import VERSION
 from toolgate.server.cli.doctor.machine import DISK_FULL, DISK_LOW, MEMORY_FULL, MEMORY_LOW
 from toolgate.server.cli.doctor.report import CheckError, CheckFinding, CheckNote, CheckRow, CheckSkippedError
 from toolgate.server.cli.terminal.output import format_count
 from toolgate.server.config.load import Config
 from toolgate.server.features.nodes.address import NodeAddress
 from toolgate.server.features.nodes.report import NodeLoad
-from toolgate.server.protocol.errors import UsageError
 from toolgate.tools.workspace.files.state_file import open_regular
 
 if TYPE_CHECKING:

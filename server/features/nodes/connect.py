@@ -6,11 +6,11 @@ import socket
 import time
 from typing import TYPE_CHECKING
 
+from toolgate.server.base.errors import UsageError
 from toolgate.server.base.text import describe_os_error
 from toolgate.server.config.load import Config
 from toolgate.server.features.nodes.address import NodeAddress
 from toolgate.server.features.nodes.tls.errors import CertificateError
-from toolgate.server.protocol.errors import UsageError
 
 if TYPE_CHECKING:
     from toolgate.server.features.nodes.tls.certificate_file import CertificateFile

@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from toolgate.server.app.host import AppHost
+from toolgate.server.base.errors import UsageError
 from toolgate.server.base.text import describe_os_error
 from toolgate.server.config.load import Config
 from toolgate.server.features.nodes import connect
@@ -16,7 +17,6 @@ from toolgate.server.features.nodes.gateway.remote_workspaces import RemoteWorks
 from toolgate.server.features.nodes.health import describe_nodes
 from toolgate.server.features.nodes.node import databases
 from toolgate.server.features.nodes.pages.remote_page_reader import RemotePageReader
-from toolgate.server.protocol.errors import UsageError
 from toolgate.server.state.keys import check as key_check
 
 if TYPE_CHECKING:

@@ -4,11 +4,11 @@ from collections.abc import Callable
 from contextlib import aclosing
 from functools import partial
 
+from toolgate.server.base.errors import UsageError
 from toolgate.server.cli.doctor.report import CheckError, CheckFinding, CheckNote, CheckSkippedError, DoctorPart
 from toolgate.server.cli.doctor.state import judge_signing_key
 from toolgate.server.cli.terminal.output import format_count
 from toolgate.server.config.load import Config
-from toolgate.server.protocol.errors import UsageError
 
 
 def list_checks(config: Config) -> DoctorPart:

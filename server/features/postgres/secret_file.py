@@ -5,9 +5,9 @@ import os
 import stat
 from pathlib import Path
 
+from toolgate.server.base.errors import UsageError
 from toolgate.server.base.text import describe_os_error
 from toolgate.server.config.load import Config
-from toolgate.server.protocol.errors import UsageError
 from toolgate.server.state.keys.file import is_private
 
 LEAST = 32  # bytes: as many as the keys it seals

@@ -4,13 +4,13 @@ from typing import Any
 
 import msgspec
 
+from toolgate.server.base.errors import UsageError
 from toolgate.server.cli.doctor.report import ACCESS_NEEDED, CheckError, CheckFinding, CheckNote, CheckSkippedError
 from toolgate.server.cli.mcp_client.client import CLIENT_IDENTITY
 from toolgate.server.cli.mcp_client.http import bearer_headers
 from toolgate.server.features.remote_checks.connection import INITIALIZE
 from toolgate.server.features.remote_checks.target import PROXY, STATUSES, RemoteTarget
 from toolgate.server.protocol import request_meta
-from toolgate.server.protocol.errors import UsageError
 from toolgate.server.protocol.revisions import NEWEST_WITH_SESSION, STATELESS
 
 LARGE = 2 * 2**20  # bytes: an image in base64, and above nginx's default limit of 1 MiB

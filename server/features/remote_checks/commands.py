@@ -1,6 +1,6 @@
 """Add --url to `toolgate doctor`: check the server at a URL in place of this machine."""
 
-from toolgate.server import VERSION
+from toolgate.server.base.version import VERSION
 from toolgate.server.cli.parsing.command import URL, FeatureCommands, Variant
 from toolgate.server.config.load import Config
 

@@ -9,6 +9,7 @@ from urllib.parse import urlunsplit
 
 import msgspec
 
+from toolgate.server.base.errors import UsageError
 from toolgate.server.cli.doctor.report import ACCESS_NEEDED, CheckError, CheckSkippedError
 from toolgate.server.cli.mcp_client.challenge import parse_challenge
 from toolgate.server.cli.mcp_client.client import McpClientError
@@ -20,7 +21,6 @@ from toolgate.server.cli.mcp_client.foreign_urls import (
     is_secure_url,
 )
 from toolgate.server.cli.mcp_client.http import HttpResponse, get_origin, open_response, parse_url
-from toolgate.server.protocol.errors import UsageError
 
 TIMEOUT = 10.0  # seconds for an answer: hosted platforms wait no longer
 FIRST_EVENT_TIMEOUT = 5.0  # seconds of those for a stream's first event

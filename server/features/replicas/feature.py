@@ -9,6 +9,7 @@ from toolgate.server.app.host import AppHost, Job
 from toolgate.server.base import run_loop
 from toolgate.server.base.bus.bus import Bus
 from toolgate.server.base.bus.settings import BusSettings, name_prefix
+from toolgate.server.base.errors import UsageError
 from toolgate.server.base.reports.health import describe_backend
 from toolgate.server.calls.notifier import Notifier
 from toolgate.server.features.replicas.deployment import find_deployment
@@ -24,7 +25,6 @@ from toolgate.server.features.replicas.services.questions import RedisQuestionSt
 from toolgate.server.features.replicas.services.recent_calls import SharedCalls
 from toolgate.server.features.replicas.services.remote_tasks import RemoteTasks
 from toolgate.server.features.replicas.sessions.opener import SharedSessionOpener
-from toolgate.server.protocol.errors import UsageError
 
 FOLLOW_AFTER = 1.0  # seconds after the start: what the first answer does not need waits for it
 

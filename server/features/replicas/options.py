@@ -2,9 +2,9 @@
 
 from typing import TYPE_CHECKING
 
+from toolgate.server.base.errors import UsageError
 from toolgate.server.config.option import Option
 from toolgate.server.config.types import parse_secret_url
-from toolgate.server.protocol.errors import UsageError
 
 if TYPE_CHECKING:
     from toolgate.server.config.load import Config

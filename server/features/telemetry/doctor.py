@@ -4,11 +4,11 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING
 
+from toolgate.server.base.errors import UsageError
 from toolgate.server.base.text import describe_os_error
 from toolgate.server.cli.doctor.report import CheckError, CheckFinding, CheckSkippedError, DoctorPart
 from toolgate.server.cli.doctor.state import RESTORE_KEYS
 from toolgate.server.config.load import Config
-from toolgate.server.protocol.errors import UsageError
 from toolgate.server.state.keys import file as key_file
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from toolgate.server.app.host import AppHost
-from toolgate.server.protocol.errors import UsageError
+from toolgate.server.base.errors import UsageError
 from toolgate.server.state.keys import check as key_check
 
 if TYPE_CHECKING:

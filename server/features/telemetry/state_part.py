@@ -9,9 +9,9 @@ from typing import IO
 
 from toolgate.server.app.state_damage import StateDamage, list_folder, probe_file
 from toolgate.server.app.state_part import StatePart
+from toolgate.server.base.errors import UsageError
 from toolgate.server.features.telemetry.audit.log import HEAD_FILE
 from toolgate.server.features.telemetry.audit.reader import AuditSnapshot
-from toolgate.server.protocol.errors import UsageError
 from toolgate.server.state.backup.state_transfer import StateSnapshot
 from toolgate.server.state.keys import check as key_check
 from toolgate.server.state.keys.token_file import read_token

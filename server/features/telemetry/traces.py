@@ -19,8 +19,8 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, Spa
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from toolgate.server import VERSION
 from toolgate.server.base.log_format import LOG_CONTEXT, LogContext
+from toolgate.server.base.version import VERSION
 from toolgate.server.config.transports import HTTP_TRANSPORTS
 from toolgate.server.protocol.errors import InternalError, RpcError
 from toolgate.server.protocol.messages import replace_surrogates

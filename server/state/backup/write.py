@@ -18,8 +18,8 @@ from typing import IO
 
 import msgspec
 
-from toolgate.server import VERSION
 from toolgate.server.base.progress import TerminalProgress
+from toolgate.server.base.version import VERSION
 from toolgate.server.state.backup.manifest import (
     ARCHIVE_FOLDER,
     ARCHIVE_SUFFIX,

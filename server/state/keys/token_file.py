@@ -4,8 +4,8 @@ import re
 import secrets
 from pathlib import Path
 
+from toolgate.server.base.errors import UsageError
 from toolgate.server.base.text import describe_os_error
-from toolgate.server.protocol.errors import UsageError
 from toolgate.server.state.keys import file as key_file
 from toolgate.tools.workspace.files.state_file import read_regular
 

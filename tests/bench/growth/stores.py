@@ -13,7 +13,7 @@ from sqlalchemy import Engine, event
 from tests.bench.growth.measure import Row, Trial
 from toolgate.server.auth.grants import MAX_SHOWN, Grants
 from toolgate.server.auth.login.accounts import Person
-from toolgate.server.base.principal import derive_subject
+from toolgate.server.base.principals.principal import derive_subject
 from toolgate.server.features.events.log.log import EventLog
 from toolgate.server.features.events.log.rows import EventLimits
 from toolgate.server.state import tables

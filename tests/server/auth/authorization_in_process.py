@@ -13,7 +13,6 @@ from typing import Any
 from urllib.parse import parse_qs, urlencode, urlsplit
 
 from tests.clients.raw_client import PATIENCE
-from toolgate.server.auth import scopes
 from toolgate.server.auth.grants import list_denied_tokens
 from toolgate.server.auth.login.accounts import Person
 from toolgate.server.auth.oauth_server.consent_requests import ConsentRequest
@@ -23,6 +22,7 @@ from toolgate.server.auth.tokens import jose
 from toolgate.server.auth.tokens.access_tokens import OwnTokens
 from toolgate.server.auth.tokens.jose import JoseKey
 from toolgate.server.auth.tokens.signing_keys import SigningKeys
+from toolgate.server.base.principals import scopes
 from toolgate.server.state.keys.file import KeyFile
 from toolgate.server.state.keys.sealed_state import Sealer
 from toolgate.server.state.sqlite.store import SqliteStore

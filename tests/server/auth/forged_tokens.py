@@ -13,7 +13,7 @@ from joserfc.jwk import OKPKey, RSAKey
 
 from toolgate.server.auth.tokens import jose
 from toolgate.server.auth.tokens.jose import InvalidTokenError, JoseKey
-from toolgate.server.base.principal import Principal
+from toolgate.server.base.principals.principal import Principal
 
 ISSUER = "https://tools.example"
 AUDIENCE = (f"{ISSUER}/mcp", f"{ISSUER}/sse")

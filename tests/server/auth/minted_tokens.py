@@ -15,10 +15,10 @@ from tests.clients.raw_http_client import Site, site
 from tests.conftest import PROBE
 from toolgate.server.app.features import build_host
 from toolgate.server.app.host import AppHost
-from toolgate.server.auth import scopes
 from toolgate.server.auth.tokens import jose
 from toolgate.server.auth.tokens.access_tokens import TYP
 from toolgate.server.auth.tokens.signing_keys import SigningKeys
+from toolgate.server.base.principals import scopes
 from toolgate.server.config import load
 from toolgate.server.state.keys.sealed_state import Sealer
 from toolgate.server.state.rows import grants as grant_rows

@@ -24,10 +24,10 @@ from tests.server.auth.authorization_in_process import VERIFIER, challenge
 from toolgate.server.auth.grants import list_denied_tokens
 from toolgate.server.auth.login.methods import SignInMethods, build_sign_in
 from toolgate.server.auth.oauth_server.service import AuthorizationService
-from toolgate.server.auth.scopes import SENTENCES, SERVED
 from toolgate.server.auth.tokens.access_tokens import OwnTokens
 from toolgate.server.auth.tokens.signing_keys import SigningKeys
 from toolgate.server.base.limits.budget import Budget
+from toolgate.server.base.principals.scopes import SENTENCES, SERVED
 from toolgate.server.state.keys.file import KeyFile
 from toolgate.server.state.keys.sealed_state import Sealer
 from toolgate.server.state.rows import clients as client_rows

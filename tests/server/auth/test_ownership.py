@@ -14,7 +14,7 @@ from tests.clients.raw_http_client import POSTED, events, site
 from tests.conftest import PROBE
 from tests.server.auth.minted_tokens import ENVELOPE, Signed, asked, request, session, signed_site
 from toolgate.server.auth.tokens.access_tokens import OWN_ISSUER
-from toolgate.server.base.principal import Principal
+from toolgate.server.base.principals.principal import Principal
 from toolgate.server.methods import subscriptions
 from toolgate.server.methods.server import Server
 from toolgate.server.protocol.errors import InvalidRequest

@@ -16,9 +16,9 @@ from tests.clients.raw_client import STATELESS, eventually
 from tests.clients.raw_http_client import events, site
 from tests.server.auth.minted_tokens import ENVELOPE, HELLO, Signed, asked, challenge, request, session, signed_site
 from tests.server.auth.test_ownership import opened
-from toolgate.server.auth.scopes import READ, SERVED, SHELL, WEB, WORKFLOW
 from toolgate.server.auth.tokens import jose
 from toolgate.server.auth.tokens.signing_keys import ANNOUNCE_TIME
+from toolgate.server.base.principals.scopes import READ, SERVED, SHELL, WEB, WORKFLOW
 
 WELL_KNOWN = "/.well-known/oauth-protected-resource"
 DOORS = [

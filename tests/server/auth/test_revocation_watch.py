@@ -21,7 +21,7 @@ from tests.server.auth.test_ownership import called, messages, opened, text
 from tests.servers.forked_command import changed_command
 from tests.servers.reserved_port import kept_port
 from toolgate.server.auth.revocation_watch import RevocationWatch
-from toolgate.server.base.principal import Principal, derive_subject
+from toolgate.server.base.principals.principal import Principal, derive_subject
 from toolgate.server.cli.commands import user
 from toolgate.server.config import load
 from toolgate.server.state import tables

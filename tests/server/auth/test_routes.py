@@ -18,7 +18,7 @@ from starlette.responses import Response
 from tests.clients.raw_client import PATIENCE
 from tests.server.auth.authorization_in_process import VERIFIER, Clock
 from tests.server.auth.sign_in_server import DOCUMENT, PASSWORD, Browser, PageAnswer, SignInServer, sign_in_server
-from toolgate.server.auth.scopes import SERVED
+from toolgate.server.base.principals.scopes import SERVED
 from toolgate.transports.web.consent import describe_scope
 from toolgate.transports.web.http import Cookies, redirect
 from toolgate.transports.web.sign_in_context import AnsweredQuestions

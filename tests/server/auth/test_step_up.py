@@ -10,7 +10,7 @@ import pytest
 
 from tests.clients.raw_http_client import events
 from tests.server.auth.minted_tokens import Signed, asked, challenge, request, session, signed_site
-from toolgate.server.auth.scopes import PLUGINS, READ, SERVED, SHELL, WEB, WORKFLOW
+from toolgate.server.base.principals.scopes import PLUGINS, READ, SERVED, SHELL, WEB, WORKFLOW
 
 WELL_KNOWN = "/.well-known/oauth-protected-resource"
 

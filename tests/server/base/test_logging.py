@@ -15,7 +15,7 @@ from tests.server.auth.minted_tokens import Signed, asked
 from tests.servers.isolated_plugins import needs_isolation
 from toolgate.server.auth.tokens.access_tokens import OWN_ISSUER
 from toolgate.server.base.log_format import FORMATTERS, TextFormatter
-from toolgate.server.base.principal import Principal
+from toolgate.server.base.principals.principal import Principal
 
 PLUGIN = """
 from toolgate.tools import tool

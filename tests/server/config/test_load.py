@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from toolgate.server.base.errors import UsageError
 from toolgate.server.config import load
-from toolgate.server.protocol.errors import UsageError
 
 
 @pytest.mark.parametrize("flags", [{}, {"http": "true"}])

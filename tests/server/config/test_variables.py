@@ -6,8 +6,8 @@ import subprocess
 import pytest
 
 from tests.clients.raw_client import ROOT
+from toolgate.server.base.errors import UsageError
 from toolgate.server.config import load
-from toolgate.server.protocol.errors import UsageError
 
 NAME = re.compile(r"\bTOOLGATE_[A-Z_]+[A-Z]\b")
 

@@ -542,7 +542,7 @@ def test_rules_may_come_from_the_environment(start: Start) -> None:
 
 
 def test_a_rule_may_be_about_one_person(tmp_path: Path) -> None:
-    from toolgate.server.base.principal import derive_subject
+    from toolgate.server.base.principals.principal import derive_subject
     from toolgate.server.state.rows import grants as grant_rows
     from toolgate.server.state.rows import people as people_rows
     from toolgate.server.state.rows.people import BUILT_IN

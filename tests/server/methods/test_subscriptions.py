@@ -14,8 +14,8 @@ from tests.clients.raw_client import PATIENCE, STATELESS
 from tests.servers.http_in_process import Exchange, Inside, inside, named
 from tests.servers.line_counter import counted_lines
 from toolgate.server.app import builtin_tools
-from toolgate.server.auth.scopes import READ
 from toolgate.server.base.limits.rate_limit import ANY, CallRateLimiter
+from toolgate.server.base.principals.scopes import READ
 from toolgate.server.methods.scopes import ScopeRules
 from toolgate.server.protocol.messages import Notification, Request
 from toolgate.server.protocol.resource_updates import MAX_OWNED, MAX_URIS, MAX_WATCHES

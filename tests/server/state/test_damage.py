@@ -24,6 +24,7 @@ from tests.clients.raw_client import COMMAND, eventually
 from tests.clients.raw_http_client import Site, site
 from tests.server.cli.commands.test_user_and_client import HELLO
 from tests.server.cli.test_cli import run
+from toolgate.server.base.errors import UsageError
 from toolgate.server.cli.doctor.state_files import find_damage
 from toolgate.server.features.mounts.config.mount_config import MountConfig
 from toolgate.server.features.mounts.control import FOLDER as MOUNTS
@@ -33,7 +34,6 @@ from toolgate.server.features.mounts.mount.mount_standing import MountState
 from toolgate.server.features.mounts.mount.profile import NOTHING
 from toolgate.server.features.nodes.node.databases import DATABASES_FILE, KnownDatabases
 from toolgate.server.features.nodes.node.name import find_or_choose_name
-from toolgate.server.protocol.errors import UsageError
 from toolgate.server.state.keys.file import load_or_create_key
 from toolgate.server.state.keys.token_file import ensure_token
 from toolgate.server.workspaces.folders import PrincipalFolders

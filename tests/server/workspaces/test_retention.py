@@ -16,7 +16,7 @@ from tests.server.auth.minted_tokens import Signed, asked, signed_site
 from tests.server.cli.test_cli import run
 from toolgate.server.app.app import App
 from toolgate.server.auth.tokens.access_tokens import OWN_ISSUER
-from toolgate.server.base.principal import Principal, derive_subject
+from toolgate.server.base.principals.principal import Principal, derive_subject
 from toolgate.server.config import load
 from toolgate.server.protocol.session import Session
 from toolgate.server.state.rows import grants as grant_rows

@@ -25,7 +25,7 @@ from tests.servers.home_page_server import AppUser
 from toolgate.server.auth.login import accounts
 from toolgate.server.auth.login.accounts import Accounts
 from toolgate.server.auth.tokens.access_tokens import OWN_ISSUER
-from toolgate.server.base.principal import Principal
+from toolgate.server.base.principals.principal import Principal
 from toolgate.server.state.rows import clients as client_rows
 from toolgate.server.state.rows import grants as grant_rows
 from toolgate.server.state.store import Store

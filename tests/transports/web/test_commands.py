@@ -12,8 +12,8 @@ from tests.server.auth.minted_tokens import signed_site
 from tests.server.auth.sign_in_server import PASSWORD
 from tests.servers.home_page_server import AppUser
 from tests.transports.web.conftest import is_live, told
+from toolgate.server.calls.dashboard import MAX_ENDED, MAX_FOLLOWED
 from toolgate.server.calls.recent_calls import MAX_CALLS
-from toolgate.transports.web.dashboard import MAX_ENDED, MAX_FOLLOWED
 
 MANY = MAX_FOLLOWED + 6
 

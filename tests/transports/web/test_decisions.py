@@ -3,9 +3,9 @@
 import asyncio
 from pathlib import Path
 
+from tests.server.calls.dashboards import create_dashboard
 from tests.server.calls.test_pending_questions import ADA, Page, on_page
 from tests.server.methods.test_remembered_approvals import RUN, set_rules
-from tests.transports.web.dashboards import create_dashboard
 from toolgate.server.calls.policy.remembered_approvals import RememberedApprovals
 from toolgate.transports.web.decisions import (
     ALLOWED,

@@ -10,8 +10,8 @@ import pytest
 from tests.clients.raw_client import PATIENCE
 from toolgate.server.auth.login.accounts import Person
 from toolgate.server.base.reports.health import ServerHealth
+from toolgate.server.calls.dashboard import Activity, ShownCallback
 from toolgate.transports.web import home_events
-from toolgate.transports.web.dashboard import Activity, ShownCallback
 from toolgate.transports.web.home import PARTS, HomePage
 from toolgate.transports.web.home_events import REST, HomeCache
 from toolgate.transports.web.page_context import ANONYMOUS, PageContext, Visitor

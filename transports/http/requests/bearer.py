@@ -14,11 +14,11 @@ import msgspec
 from msgspec.structs import replace
 
 from toolgate.server.auth.protected_resource import ProtectedResource
-from toolgate.server.auth.scopes import has_scopes
 from toolgate.server.auth.tokens.access_tokens import TokenVerifier, UnavailableError, hash_token
 from toolgate.server.auth.tokens.jose import InvalidTokenError
 from toolgate.server.base.log_format import LOG_CONTEXT
-from toolgate.server.base.principal import LOCAL, Principal
+from toolgate.server.base.principals.principal import LOCAL, Principal
+from toolgate.server.base.principals.scopes import has_scopes
 from toolgate.server.calls.observers import Observers
 from toolgate.server.protocol import serialization
 from toolgate.server.protocol.dispatcher import Dispatcher

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from toolgate.server.base.limits.budget import Budget, Claim
-from toolgate.server.base.principal import Principal
+from toolgate.server.base.principals.principal import Principal
 from toolgate.server.protocol import request_meta
 from toolgate.server.protocol.errors import InvalidRequest, UnsupportedProtocolVersion
 from toolgate.server.protocol.interruption import RequestIds

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from toolgate.server.base.principal import Principal
+from toolgate.server.base.principals.principal import Principal
 from toolgate.server.protocol.messages import Inbound, Outbound
 from toolgate.server.protocol.revisions import WITH_SESSION
 from toolgate.server.state.rows.sessions import ResumedSession, SessionDetails, SessionRecords, encode_details

@@ -6,7 +6,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 
-from toolgate.server.base.principal import Principal
+from toolgate.server.base.principals.principal import Principal
 from toolgate.server.protocol.revisions import WITH_SESSION
 from toolgate.server.protocol.session import Session, hash_key
 from toolgate.server.state.rows.sessions import SessionRecords, StoredEvent, StoredSession

@@ -5,10 +5,10 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 
-from toolgate.server.auth.scopes import NOTHING, has_scopes, usable_scopes
 from toolgate.server.base.bus.replica_ids import format_id
 from toolgate.server.base.limits.budget import Budget
-from toolgate.server.base.principal import GrantKey, Principal
+from toolgate.server.base.principals.principal import GrantKey, Principal
+from toolgate.server.base.principals.scopes import NOTHING, has_scopes, usable_scopes
 from toolgate.server.protocol.interruption import RequestIds, interrupted_answer
 from toolgate.server.protocol.messages import Outbound
 from toolgate.server.protocol.session import Session

@@ -3,7 +3,7 @@
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
-from toolgate.server.base.principal import Principal
+from toolgate.server.base.principals.principal import Principal
 from toolgate.server.protocol.messages import Inbound, Outbound
 from toolgate.transports.http.sessions.event_stream import EventStream
 

@@ -9,7 +9,7 @@ from typing import Protocol
 import msgspec
 
 from toolgate.server.base.limits.budget import Budget
-from toolgate.server.base.principal import GrantKey, Principal
+from toolgate.server.base.principals.principal import GrantKey, Principal
 from toolgate.server.protocol.session import Session
 from toolgate.transports.http.sessions.event_stream import EventStream
 from toolgate.transports.http.sessions.session import HttpSession

@@ -3,13 +3,13 @@
 import sys
 from pathlib import Path
 
+from toolgate.server.base.errors import UsageError
 from toolgate.server.base.text import escape_unprintable
 from toolgate.server.cli.terminal.style import is_terminal
 from toolgate.server.config.files.config_file import ConfigFileError, read_config_file
 from toolgate.server.features.clients.clients import FILE_CLIENTS
 from toolgate.server.features.clients.entries import has_entry
 from toolgate.server.features.clients.locations import Platform, find_file, is_present
-from toolgate.server.protocol.errors import UsageError
 
 
 def choose_client(command: str, platform: Platform, project: Path | None) -> str:

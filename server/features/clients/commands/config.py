@@ -3,10 +3,10 @@
 import sys
 from collections.abc import Sequence
 
+from toolgate.server.base.errors import UsageError
 from toolgate.server.config.load import Config
 from toolgate.server.features.clients import snippets
 from toolgate.server.features.clients.commands.start_check import check_start
-from toolgate.server.protocol.errors import UsageError
 
 
 def show_config(config: Config, *, client: str) -> int:

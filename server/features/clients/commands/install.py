@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 
+from toolgate.server.base.errors import UsageError
 from toolgate.server.base.text import escape_unprintable
 from toolgate.server.config.files.config_file import ConfigFileError, read_config_file
 from toolgate.server.config.load import Config, read_environment
@@ -25,7 +26,6 @@ from toolgate.server.features.clients.entries import (
     plan_uninstall,
 )
 from toolgate.server.features.clients.locations import PLACES, WSL_APPS, Platform, find_file, is_present
-from toolgate.server.protocol.errors import UsageError
 from toolgate.tools.api.installation import COMMANDS, name_extra
 from toolgate.tools.reading.browser.find_chromium import find_chromium
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import msgspec
 
+from toolgate.server.base.errors import UsageError
 from toolgate.server.cli.mcp_client.client import initialize_params
 from toolgate.server.config.load import Config
-from toolgate.server.protocol.errors import UsageError
 
 WITHIN = 60.0  # seconds; a start takes less than one, and plugins may take some
 PREFIX = "toolgate: "  # of the line with which a refused start ends

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from toolgate.server.base.errors import UsageError
 from toolgate.server.base.text import escape_unprintable, suggest
 from toolgate.server.cli.commands.offered_parts import (
     OfferedPart,
@@ -22,7 +23,6 @@ from toolgate.server.cli.commands.offered_parts import (
 from toolgate.server.cli.mcp_client.client import McpClient, McpClientError
 from toolgate.server.cli.terminal.output import print_json_line
 from toolgate.server.config.load import Config
-from toolgate.server.protocol.errors import UsageError
 from toolgate.server.protocol.request_meta import SUBSCRIPTION
 
 SILENCE = 60.0  # seconds: four heartbeats of a server

@@ -27,7 +27,7 @@ from toolgate.server.protocol.messages import encode_value
 from toolgate.server.state.store import Store
 
 if TYPE_CHECKING:
-    from toolgate.server.base.principal import GrantKey
+    from toolgate.server.base.principals.principal import GrantKey
 
 CONTROL_TRIES = 5  # attempts to tell of a gap or an end: a client that refuses these must still get its events
 

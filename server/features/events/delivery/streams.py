@@ -24,7 +24,7 @@ from toolgate.server.protocol.session import Channel
 from toolgate.server.state.store import StateError
 
 if TYPE_CHECKING:
-    from toolgate.server.base.principal import GrantKey
+    from toolgate.server.base.principals.principal import GrantKey
 
 HEARTBEAT = 15.0  # seconds: half of what a client may take for the longest silence
 MAX_STREAMS = 1_000  # of all principals: each costs a task

@@ -10,7 +10,7 @@ from toolgate.server.features.events.webhooks.signature import WebhookSecret
 from toolgate.server.protocol.messages import encode_value
 
 if TYPE_CHECKING:
-    from toolgate.server.base.principal import GrantKey
+    from toolgate.server.base.principals.principal import GrantKey
 
 
 class SubscriptionLimits(msgspec.Struct, frozen=True):

@@ -42,7 +42,7 @@ from toolgate.server.state.store import StateError
 from toolgate.tools.api.event import EventType
 
 if TYPE_CHECKING:
-    from toolgate.server.base.principal import GrantKey
+    from toolgate.server.base.principals.principal import GrantKey
 
 ROTATION = 3_600.0  # seconds in which a replaced secret signs too
 SHORTEST = 60.0  # seconds that a subscription lives at least

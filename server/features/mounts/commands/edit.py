@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from toolgate.server.base.errors import UsageError
 from toolgate.server.base.text import escape_unprintable, suggest
 from toolgate.server.config.files.config_file import ConfigFileError
 from toolgate.server.config.load import Config
@@ -19,7 +20,6 @@ from toolgate.server.features.mounts.config.table import read_mount
 from toolgate.server.features.mounts.install.installation import StagedProgram, remove_program, stage_program
 from toolgate.server.features.mounts.install.installer import InstallError
 from toolgate.server.features.mounts.install.package_command import read_package_command
-from toolgate.server.protocol.errors import UsageError
 
 ITEM = re.compile(r"\s*([^=:\s]+)\s*[=:](.*)", re.DOTALL)
 LATER = ("CONFIG_VARIABLE_NOT_SET",)  # faults that the server's own environment may not have

@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from toolgate.server.app.features import open_store
+from toolgate.server.base.errors import UsageError
 from toolgate.server.cli.commands.store_command import refuse_other_owner
 from toolgate.server.cli.terminal.output import format_count
 from toolgate.server.cli.terminal.style import is_terminal
@@ -22,7 +23,6 @@ from toolgate.server.features.mounts.pins.definitions import ItemDefinition, lis
 from toolgate.server.features.mounts.pins.difference import format_definition, show_unseen
 from toolgate.server.features.mounts.pins.gate import digest_server
 from toolgate.server.features.mounts.pins.marks import find_marks
-from toolgate.server.protocol.errors import UsageError
 from toolgate.server.state import flags, lock
 from toolgate.server.state.store import Store
 from toolgate.tools.api.errors import ToolError

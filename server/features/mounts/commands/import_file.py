@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from toolgate.server.base.errors import UsageError
 from toolgate.server.base.text import escape_unprintable
 from toolgate.server.cli.terminal.output import format_count
 from toolgate.server.config.files.config_file import ConfigFileError
@@ -16,7 +17,6 @@ from toolgate.server.features.mounts.config.imports.notation import read_client_
 from toolgate.server.features.mounts.config.imports.plan import ImportedMount, ImportPlan, plan_import
 from toolgate.server.features.mounts.config.imports.shapes import SHAPES
 from toolgate.server.features.mounts.install.package_command import read_package_command
-from toolgate.server.protocol.errors import UsageError
 
 HIDDEN = "…"  # instead of a value that may be a key
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from toolgate.server.base.errors import UsageError
 from toolgate.server.base.text import suggest
 from toolgate.server.cli.commands.store_command import CommandError, with_store
 from toolgate.server.cli.terminal.output import format_count, print_json_line
@@ -21,7 +22,6 @@ from toolgate.server.features.mounts.pins import rows
 from toolgate.server.features.mounts.pins.difference import format_definition, format_difference, show_unseen
 from toolgate.server.features.mounts.pins.marks import find_marks
 from toolgate.server.features.mounts.pins.rows import Standing, StoredPin
-from toolgate.server.protocol.errors import UsageError
 from toolgate.server.state import flags
 from toolgate.server.state.store import Store
 

@@ -6,6 +6,7 @@ from typing import Any
 from toolgate.server.app.features import build_host
 from toolgate.server.auth.login.accounts import Accounts
 from toolgate.server.auth.tokens.access_tokens import name_principal
+from toolgate.server.base.errors import UsageError
 from toolgate.server.base.text import escape_unprintable
 from toolgate.server.cli.commands.store_command import CommandError, read_people, with_store
 from toolgate.server.cli.commands.workspace import find_principal
@@ -15,7 +16,6 @@ from toolgate.server.config.load import Config
 from toolgate.server.features.mounts.config.table import read_own_mounts
 from toolgate.server.features.mounts.kept_secrets.resolver import find_secret_names
 from toolgate.server.features.mounts.kept_secrets.secret_store import MAX_VALUE, TEAM, SecretError, SecretStore
-from toolgate.server.protocol.errors import UsageError
 from toolgate.server.state.store import Store
 
 EVERYBODY = "everybody"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from toolgate.server.app.builtin_tools import TOOLS
 from toolgate.server.app.features import open_store
+from toolgate.server.base.errors import UsageError
 from toolgate.server.cli.commands.store_command import refuse_other_owner
 from toolgate.server.config.load import Config
 from toolgate.server.features.mounts.config.mount_config import MountConfig
@@ -18,7 +19,6 @@ from toolgate.server.features.mounts.pins.difference import show_unseen
 from toolgate.server.features.mounts.pins.gate import digest_server
 from toolgate.server.features.mounts.pins.marks import find_marks, is_distinct
 from toolgate.server.features.mounts.pins.rows import StoredPin
-from toolgate.server.protocol.errors import UsageError
 from toolgate.server.state import flags, lock
 from toolgate.tools.api.errors import ToolError
 

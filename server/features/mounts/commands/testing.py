@@ -2,6 +2,7 @@
 
 import asyncio
 
+from toolgate.server.base.errors import UsageError
 from toolgate.server.base.text import escape_unprintable, suggest
 from toolgate.server.cli.terminal.output import print_json_line
 from toolgate.server.config.load import Config
@@ -12,7 +13,6 @@ from toolgate.server.features.mounts.config.table import read_own_mounts
 from toolgate.server.features.mounts.install.installation import find_installed
 from toolgate.server.features.mounts.install.installer import InstallError
 from toolgate.server.features.mounts.install.package_command import read_package_command
-from toolgate.server.protocol.errors import UsageError
 
 MAX_SHOWN = 100  # tools that are named
 MAX_TITLE = 80  # characters of a title

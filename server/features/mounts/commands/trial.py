@@ -8,7 +8,7 @@ import msgspec
 
 from toolgate.server.app.features import build_host
 from toolgate.server.app.host import AppHost
-from toolgate.server.base.principal import LOCAL_NAME
+from toolgate.server.base.principals.principal import LOCAL_NAME
 from toolgate.server.config.load import Config
 from toolgate.server.features.mounts.config.mount_config import MountConfig
 from toolgate.server.features.mounts.kept_secrets.resolver import ResolvedMount, list_hidden

@@ -3,9 +3,9 @@
 import sys
 import time
 
+from toolgate.server.base.errors import UsageError
 from toolgate.server.base.text import suggest
 from toolgate.server.features.mounts.control import MountControl, Wish
-from toolgate.server.protocol.errors import UsageError
 
 PATIENCE = 10.0  # seconds for the servers to follow
 STEP = 0.1

@@ -2,9 +2,9 @@
 
 from typing import TYPE_CHECKING
 
-from toolgate.server.base.sign_in_methods import SIGN_IN_METHODS, parse_method
+from toolgate.server.base.errors import UsageError
+from toolgate.server.base.principals.sign_in_methods import SIGN_IN_METHODS, parse_method
 from toolgate.server.config.option import Option
-from toolgate.server.protocol.errors import UsageError
 
 if TYPE_CHECKING:
     from toolgate.server.config.load import Config

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from toolgate.server.base.errors import UsageError
 from toolgate.server.base.text import suggest
 from toolgate.server.config.load import Config, read_tables
 from toolgate.server.features.mounts.config import access, authorization, secret_references, values
@@ -19,7 +20,6 @@ from toolgate.server.features.mounts.config.placeholders import (
     expand_url,
     expand_variables,
 )
-from toolgate.server.protocol.errors import UsageError
 
 NAME = re.compile(r"[a-z][a-z0-9-]{0,15}")
 NAME_RULE = "a name is a small letter and up to 15 small letters, digits and -"

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from toolgate.server.auth.scopes import SCOPE_PATTERN
 from toolgate.server.base.name_patterns import check_order, parse_pattern
+from toolgate.server.base.principals.scopes import SCOPE_PATTERN
 from toolgate.server.base.text import suggest
 from toolgate.server.config.types import one_of, parse_seconds
 from toolgate.server.features.mounts.config import secret_references

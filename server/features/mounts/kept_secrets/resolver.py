@@ -5,7 +5,7 @@ from collections.abc import Collection
 import msgspec
 from msgspec.structs import replace
 
-from toolgate.server.base.principal import LOCAL_NAME
+from toolgate.server.base.principals.principal import LOCAL_NAME
 from toolgate.server.features.mounts.config import secret_references
 from toolgate.server.features.mounts.config.mount_config import MountConfig
 from toolgate.server.features.mounts.kept_secrets import filling

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from toolgate.server.auth.login.accounts import Accounts, normalize_name_or_empty
 from toolgate.server.auth.tokens.access_tokens import name_principal
-from toolgate.server.base.sign_in_methods import PASSWORD, parse_method
+from toolgate.server.base.principals.sign_in_methods import PASSWORD, parse_method
 from toolgate.server.state.store import Store
 
 

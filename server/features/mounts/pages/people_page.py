@@ -14,9 +14,9 @@ from typing import Any
 import msgspec
 
 from toolgate.server.auth.tokens.access_tokens import OWN_ISSUER
-from toolgate.server.base.principal import Principal
+from toolgate.server.base.principals.principal import Principal
+from toolgate.server.base.principals.sign_in_methods import format_identity
 from toolgate.server.base.reports.page_part import ALREADY_ENDED
-from toolgate.server.base.sign_in_methods import format_identity
 from toolgate.server.features.mounts.pages.administrators import Administrators
 from toolgate.server.features.mounts.pages.person_page import PersonPage
 from toolgate.server.features.mounts.sign_in.service import SignInService

@@ -16,8 +16,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 from urllib.parse import urlsplit
 
-from toolgate.server.base.principal import LOCAL_NAME
-from toolgate.server.base.sign_in_methods import PASSWORD
+from toolgate.server.base.principals.principal import LOCAL_NAME
+from toolgate.server.base.principals.sign_in_methods import PASSWORD
 from toolgate.server.base.text import to_line
 from toolgate.server.calls.client import InputRequired
 from toolgate.server.calls.client_questions import ELICIT, LINKS

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from toolgate.server import VERSION as TOOLGATE_VERSION
+from toolgate.server.base.version import VERSION as TOOLGATE_VERSION
 from toolgate.server.protocol.header_values import encode_header
 from toolgate.server.protocol.request_meta import CAPABILITIES, CLIENT, LOG_LEVEL, VERSION
 from toolgate.tools.api.arguments import get_at

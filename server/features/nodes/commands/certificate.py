@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from toolgate.server.app import build
+from toolgate.server.base.errors import UsageError
 from toolgate.server.base.text import describe_os_error
 from toolgate.server.cli.commands.store_command import refuse_other_owner
 from toolgate.server.config.load import Config
 from toolgate.server.config.types import parse_listen_host, parse_path
 from toolgate.server.features.nodes.address import NodeAddress
-from toolgate.server.protocol.errors import UsageError
 
 DONE = 0
 PORT = 7443  # in the lines that are printed

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from functools import partial
 
-from toolgate.server import VERSION
+from toolgate.server.base.version import VERSION
 from toolgate.server.cli.doctor.main import MACHINE_CHECKS, run_rows
 from toolgate.server.cli.doctor.report import CheckRow
 from toolgate.server.config.load import Config

@@ -1,11 +1,11 @@
 """Greet a node, for container engines and scripts (`toolgate health --node ADDRESS`)."""
 
+from toolgate.server.base.errors import UsageError
 from toolgate.server.cli.commands.health import DONE, FAULT, TIMEOUT
 from toolgate.server.config.load import Config
 from toolgate.server.features.nodes import connect
 from toolgate.server.features.nodes.address import parse_node_address
 from toolgate.server.features.nodes.gateway import link
-from toolgate.server.protocol.errors import UsageError
 
 
 def greet_node(config: Config, *, url: str | None, node: str) -> int:

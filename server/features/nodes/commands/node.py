@@ -13,6 +13,7 @@ from toolgate.server.app import build
 from toolgate.server.base import logging as logs
 from toolgate.server.base import run_loop
 from toolgate.server.base.asyncio_tasks import DelayedTasks
+from toolgate.server.base.errors import UsageError
 from toolgate.server.base.watch import FileChanges
 from toolgate.server.cli.readiness import notify_ready
 from toolgate.server.config.load import Config
@@ -27,7 +28,6 @@ from toolgate.server.features.nodes.node.node import Node
 from toolgate.server.features.nodes.node.people import GonePrincipals
 from toolgate.server.features.nodes.node.server import NodeServer
 from toolgate.server.features.nodes.pages.node_pages import NodePages
-from toolgate.server.protocol.errors import UsageError
 from toolgate.tools.workspace import limits
 from toolgate.tools.workspace.files.state_file import open_or_replace
 

@@ -13,7 +13,8 @@ import msgspec
 
 from toolgate.server.app.features import build_host
 from toolgate.server.base import progress
-from toolgate.server.base.principal import LOCAL_NAME
+from toolgate.server.base.errors import UsageError
+from toolgate.server.base.principals.principal import LOCAL_NAME
 from toolgate.server.base.text import escape_unprintable
 from toolgate.server.cli.commands.store_command import CommandError, with_store
 from toolgate.server.cli.commands.workspace import find_principal, format_size
@@ -28,7 +29,6 @@ from toolgate.server.features.nodes.gateway.link import MAX_PEOPLE, NodeLink
 from toolgate.server.features.nodes.gateway.remote_methods import NodeRequests
 from toolgate.server.features.nodes.node.databases import derive_database_id, find_database_id
 from toolgate.server.features.nodes.rows import KnownNode
-from toolgate.server.protocol.errors import UsageError
 from toolgate.server.state.store import Store
 
 TIMEOUT = 2.0  # seconds for a node to answer

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from toolgate.server import VERSION as RELEASE
 from toolgate.server.base.rpc import frames
 from toolgate.server.base.text import escape_unprintable
+from toolgate.server.base.version import VERSION as RELEASE
 from toolgate.server.features.nodes import messages
 from toolgate.server.features.nodes.address import NodeAddress
 from toolgate.server.features.nodes.connect import (

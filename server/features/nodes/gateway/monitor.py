@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
-from toolgate.server.base.principal import LOCAL_NAME
+from toolgate.server.base.principals.principal import LOCAL_NAME
 from toolgate.server.features.nodes.gateway.link import NodeLink
 from toolgate.server.features.nodes.gateway.remote_methods import NodeRequests
 from toolgate.server.features.nodes.report import NodeLoad, NodeReport

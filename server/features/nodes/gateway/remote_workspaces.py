@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
 
-from toolgate.server.base.principal import LOCAL_NAME
+from toolgate.server.base.principals.principal import LOCAL_NAME
 from toolgate.server.base.text import escape_unprintable
 from toolgate.server.base.watch import FileChanges
 from toolgate.server.features.nodes.gateway.link import NodeLink, NodeUnreachableError

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from toolgate.server.base.principal import LOCAL_NAME
+from toolgate.server.base.principals.principal import LOCAL_NAME
 from toolgate.server.base.rpc import errors, frames
 from toolgate.server.base.rpc.fair_room import FairRoom
 from toolgate.server.features.nodes.messages import (

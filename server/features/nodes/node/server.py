@@ -11,9 +11,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from toolgate.server import VERSION as RELEASE
 from toolgate.server.base.rpc import frames
 from toolgate.server.base.text import escape_unprintable
+from toolgate.server.base.version import VERSION as RELEASE
 from toolgate.server.features.nodes import messages
 from toolgate.server.features.nodes.messages import Hello, Leave, Ping, Pong, Refusal, Welcome
 from toolgate.server.features.nodes.node.databases import DATABASE_ID

@@ -4,7 +4,7 @@ import msgspec
 
 from toolgate.server.base.bus.bus import Bus, NoReplyError, UndeliveredError
 from toolgate.server.base.bus.replica_ids import parse_id
-from toolgate.server.base.principal import Principal
+from toolgate.server.base.principals.principal import Principal
 from toolgate.transports.http.transport import PostTaker
 
 KIND = "sse-post"

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import msgspec
 
 from toolgate.server.base.bus.bus import BusUnreachableError, Streams
-from toolgate.server.base.principal import Principal
+from toolgate.server.base.principals.principal import Principal
 from toolgate.server.features.replicas.sessions.redis_records import RedisSessionRecords
 from toolgate.server.features.replicas.sessions.stream_entries import format_entry
 from toolgate.server.protocol.errors import InternalError

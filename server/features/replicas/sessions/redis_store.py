@@ -16,7 +16,7 @@ import msgspec
 
 from toolgate.server.base.bus.bus import Bus, BusUnreachableError, NoReplyError, UndeliveredError
 from toolgate.server.base.bus.replica_ids import parse_id
-from toolgate.server.base.principal import Principal
+from toolgate.server.base.principals.principal import Principal
 from toolgate.server.features.replicas.sessions.redis_backend import RedisBackend, SessionEndedError
 from toolgate.server.features.replicas.sessions.redis_records import RedisSessionRecords
 from toolgate.server.features.replicas.sessions.resumed_streams import ResumedStreams

@@ -11,9 +11,9 @@ from collections.abc import Callable
 
 import msgspec
 
-from toolgate.server.auth.scopes import has_scopes
 from toolgate.server.base.bus.bus import Bus, BusUnreachableError, NoReplyError, UndeliveredError
-from toolgate.server.base.principal import Principal
+from toolgate.server.base.principals.principal import Principal
+from toolgate.server.base.principals.scopes import has_scopes
 from toolgate.server.features.replicas.sessions.redis_backend import start_work
 from toolgate.server.features.replicas.sessions.stream_entries import StreamEvent, parse_entries, read_event
 from toolgate.server.protocol.dispatcher import Dispatcher

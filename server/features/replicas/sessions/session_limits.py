@@ -7,7 +7,7 @@ stay in it until it is full, and of sessions that are opened at the same time so
 import msgspec
 
 from toolgate.server.base.bus.bus import Keys
-from toolgate.server.base.principal import Principal
+from toolgate.server.base.principals.principal import Principal
 from toolgate.server.features.replicas.sessions.redis_records import RedisSessionRecords
 from toolgate.server.protocol.session_record import decode_record
 

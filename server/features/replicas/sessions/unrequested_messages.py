@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 import msgspec
 
-from toolgate.server.auth.scopes import NOTHING, has_scopes
 from toolgate.server.base.bus.bus import Bus, BusUnreachableError, NoReplyError, UndeliveredError
+from toolgate.server.base.principals.scopes import NOTHING, has_scopes
 from toolgate.server.features.replicas.sessions.redis_backend import RedisBackend, SessionEndedError, start_work
 from toolgate.server.features.replicas.sessions.redis_records import RedisSessionRecords, WaitingMessage
 from toolgate.server.protocol.messages import Notification, Outbound, encode

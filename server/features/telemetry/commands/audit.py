@@ -13,6 +13,7 @@ from itertools import islice
 from typing import Any
 
 from toolgate.server.base import progress
+from toolgate.server.base.errors import UsageError
 from toolgate.server.base.run_loop import run_interruptible
 from toolgate.server.base.text import escape_unprintable, format_time, suggest
 from toolgate.server.cli.commands.store_command import read_names, refuse_other_owner
@@ -28,7 +29,6 @@ from toolgate.server.features.telemetry.commands.audit_sources import (
     open_rows,
 )
 from toolgate.server.features.telemetry.commands.table import WORDS
-from toolgate.server.protocol.errors import UsageError
 from toolgate.server.state.audit.checker import AuditVerdict, EntryData
 from toolgate.server.state.audit.entry import ChainKey, DamagedLineError, parse_line
 from toolgate.tools.workspace import limits

@@ -7,9 +7,9 @@ principal, a client, a caller's address, or anything else from outside.
 import platform
 from collections.abc import Callable, Mapping, Sized
 
-from toolgate.server import VERSION
 from toolgate.server.base.reports.http_gauges import HttpGauges
 from toolgate.server.base.reports.metric_rows import MetricRow, Values, by_key, counter, gauge
+from toolgate.server.base.version import VERSION
 from toolgate.server.workspaces.workspaces import Workspaces
 from toolgate.tools.reading.pages.page_reader import PageReader
 from toolgate.tools.reading.search.health import STATES

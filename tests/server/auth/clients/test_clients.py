@@ -21,7 +21,7 @@ from toolgate.server.auth.oauth_server.endpoints import MAX_CLIENTS
 from toolgate.server.auth.oauth_server.responses import ErrorPage, Redirect
 from toolgate.server.auth.oauth_server.service import ALL_REGISTRATIONS, REGISTRATIONS
 from toolgate.server.auth.tokens import jose
-from toolgate.server.protocol.errors import UsageError
+from toolgate.server.base.errors import UsageError
 from toolgate.server.state.rows.clients import UNAPPROVED_LIFETIME, UNUSED_LIFETIME
 from toolgate.server.state.rows.grants import hash_secret
 from toolgate.tools.api.context.services import Page

@@ -14,20 +14,20 @@ from toolgate.server.auth.login.accounts import Person
 from toolgate.server.auth.login.allowlist import UserAllowlist
 from toolgate.server.auth.login.providers import Fetch
 from toolgate.server.auth.login.sessions import derive_state
-from toolgate.server.base import sign_in_methods
-from toolgate.server.base.sign_in_methods import SignInMethod
+from toolgate.server.base.principals import sign_in_methods
+from toolgate.server.base.principals.sign_in_methods import SignInMethod
 
 GUILD = SignInMethod("guild", issuer="https://guild.example", provider=f"{__name__}:GuildProvider", title="the Guild")
 
 OPTIONS_WITH_THE_ROW = """
 from pathlib import Path
-from toolgate.server.base import sign_in_methods
+from toolgate.server.base.principals import sign_in_methods
 row = sign_in_methods.SignInMethod("guild", issuer="https://guild.example", provider="x:Y", title="the Guild")
 sign_in_methods.SIGN_IN_METHODS = (*sign_in_methods.SIGN_IN_METHODS, row)
 
 from toolgate.server.config.options import OPTIONS
 from toolgate.server.calls.policy.rules import parse_rules
-from toolgate.server.base.sign_in_methods import format_identity
+from toolgate.server.base.principals.sign_in_methods import format_identity
 
 options = {option.name: option for option in OPTIONS}
 print(options["guild-client"].help)

@@ -29,7 +29,7 @@ from toolgate.server.auth.login.trusted_proxies import MAX_HOPS, TrustedProxies
 from toolgate.server.auth.oauth_server.responses import OAuthResponse
 from toolgate.server.auth.tokens import jose
 from toolgate.server.auth.tokens.access_tokens import OWN_ISSUER
-from toolgate.server.base.principal import Principal, derive_subject
+from toolgate.server.base.principals.principal import Principal, derive_subject
 from toolgate.server.state.sqlite.store import SqliteStore
 from toolgate.tools.reading.web.fetch import Web
 
@@ -454,7 +454,7 @@ def test_a_refused_person_can_choose_another_account(tmp_path: Path, idp: Provid
 
 
 def test_sec_16_the_same_subject_of_two_issuers_is_two_people() -> None:
-    from toolgate.server.base.principal import Principal
+    from toolgate.server.base.principals.principal import Principal
 
     people = [Person("https://a.example", "1", "x"), Person("https://github.com", "1", "x"), Person("i", "1", "x")]
     assert len({Principal(person.issuer, person.subject, "c").name for person in people}) == 3

@@ -27,7 +27,7 @@ from toolgate.server.auth.clients.model import AUTH_METHODS, CLIENT_CREDENTIALS,
 from toolgate.server.auth.oauth_server.client_auth import ASSERTION, LONGEST
 from toolgate.server.auth.tokens import jose
 from toolgate.server.auth.tokens.jose import JoseKey
-from toolgate.server.base.principal import derive_subject
+from toolgate.server.base.principals.principal import derive_subject
 from toolgate.server.state.rows.clients import UNAPPROVED_LIFETIME
 from toolgate.server.state.rows.grants import hash_secret
 

@@ -28,12 +28,12 @@ from tests.server.auth.authorization_in_process import (
     told,
     with_auth_server,
 )
-from toolgate.server.auth import scopes
 from toolgate.server.auth.oauth_server.consent_requests import ConsentRequest
 from toolgate.server.auth.oauth_server.responses import ErrorPage, Redirect
 from toolgate.server.auth.tokens import jose
 from toolgate.server.auth.tokens.access_tokens import OWN_ISSUER
-from toolgate.server.base.principal import Principal, derive_subject
+from toolgate.server.base.principals import scopes
+from toolgate.server.base.principals.principal import Principal, derive_subject
 
 
 def test_az_06_tk_07_a_code_becomes_tokens_that_name_their_subject(tmp_path: Path) -> None:

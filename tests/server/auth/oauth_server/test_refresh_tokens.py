@@ -29,7 +29,7 @@ from toolgate.server.auth.oauth_server.grant_types import GRACE, GRANT_LIFETIME,
 from toolgate.server.auth.oauth_server.server import MAX_CLIENT_TOKENS, MAX_TOKENS
 from toolgate.server.auth.tokens.access_tokens import LIFETIME, OWN_ISSUER, hash_token
 from toolgate.server.auth.tokens.jose import InvalidTokenError
-from toolgate.server.base.principal import Principal, derive_subject
+from toolgate.server.base.principals.principal import Principal, derive_subject
 from toolgate.server.state import tables
 from toolgate.server.state.rows import grants as grant_rows
 from toolgate.server.state.rows import people as people_rows

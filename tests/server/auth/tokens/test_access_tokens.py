@@ -39,7 +39,7 @@ from toolgate.server.auth.tokens.access_tokens import (
     hash_token,
 )
 from toolgate.server.auth.tokens.jose import JoseKey
-from toolgate.server.base.principal import LOCAL, Principal
+from toolgate.server.base.principals.principal import LOCAL, Principal
 
 
 class Stored:

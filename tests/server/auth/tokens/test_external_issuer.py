@@ -29,7 +29,7 @@ from toolgate.server.auth.tokens import jose
 from toolgate.server.auth.tokens.access_tokens import UnavailableError, hash_token
 from toolgate.server.auth.tokens.external_issuer import PAUSE, RENEW, RETRY, ExternalTokens, metadata_urls
 from toolgate.server.auth.tokens.jose import JoseKey
-from toolgate.server.base.principal import Principal
+from toolgate.server.base.principals.principal import Principal
 from toolgate.tools.api.context.services import Page
 from toolgate.tools.reading.web.page import PageUnreachableError
 

@@ -10,9 +10,9 @@ import pytest
 from tests.clients.raw_client import Server, eventually
 from tests.server.calls.policy.test_rules import bash, git_log
 from tests.server.cli.test_cli import run
+from toolgate.server.base.errors import UsageError
 from toolgate.server.calls.policy.rule_check import RuleCheck, RuleNames
 from toolgate.server.calls.policy.rules import Rules, parse_rules
-from toolgate.server.protocol.errors import UsageError
 from toolgate.tools.api.registry import Registry
 
 Start = Callable[..., Server]

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
+from toolgate.server.base.errors import UsageError
 from toolgate.server.calls.policy import rules
 from toolgate.server.calls.policy.rules import MAX_COMMAND, RuleCaller, Rules, parse_rules
 from toolgate.server.config import load
-from toolgate.server.protocol.errors import UsageError
 from toolgate.server.protocol.session import Session
 from toolgate.tools.api.tool import Tool, tool
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from toolgate.server.base.errors import UsageError
 from toolgate.server.cli.commands import backup, oauth_client, user, workspace
 from toolgate.server.config import load
 from toolgate.server.config.load import Config
 from toolgate.server.features.telemetry.commands import audit
-from toolgate.server.protocol.errors import UsageError
 
 pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="only root can give a folder away")
 

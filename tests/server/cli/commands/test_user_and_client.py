@@ -20,7 +20,7 @@ from tests.clients.raw_http_client import Site, site
 from tests.server.auth.authorization_in_process import VERIFIER, challenge
 from tests.server.auth.http_browser import Person
 from tests.server.cli.test_cli import run
-from toolgate.server.base.principal import derive_subject
+from toolgate.server.base.principals.principal import derive_subject
 from toolgate.server.config import load
 from toolgate.server.config.options import OPTIONS
 from toolgate.server.state.rows import grants as grant_rows

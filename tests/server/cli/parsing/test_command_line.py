@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from toolgate.server import VERSION
+from toolgate.server.base.errors import UsageError
+from toolgate.server.base.version import VERSION
 from toolgate.server.cli import main
 from toolgate.server.cli.parsing.command import Command
 from toolgate.server.cli.parsing.command_line import parse_words
 from toolgate.server.cli.parsing.commands import COMMANDS, sub_commands
 from toolgate.server.config.load import read_flags
 from toolgate.server.config.options import OPTIONS
-from toolgate.server.protocol.errors import UsageError
 
 
 @pytest.mark.parametrize("command", COMMANDS.values(), ids=lambda command: command.name)

@@ -9,12 +9,12 @@ import msgspec
 import pytest
 
 from tests.servers.lying_oauth_server import TOKENS, LyingServer
+from toolgate.server.base.errors import UsageError
 from toolgate.server.cli.mcp_client.http import SignInRequiredError
 from toolgate.server.cli.sign_in.credentials import MAX_TOKEN, CredentialStore, SignIn, find_token, renew_token
 from toolgate.server.cli.sign_in.main import logout
 from toolgate.server.cli.sign_in.requests import MAX_BODY, LoginError
 from toolgate.server.config import load
-from toolgate.server.protocol.errors import UsageError
 
 
 def kept(server: LyingServer, folder: Path, **values: Any) -> tuple[Any, CredentialStore, str]:

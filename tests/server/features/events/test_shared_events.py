@@ -13,7 +13,7 @@ from tests.server.features.replicas.bus.conftest import shared_redis as shared_r
 from tests.server.features.replicas.bus.pairs import run_replicas as run_replicas
 from tests.servers.http_in_process import Inside, inside
 from toolgate.server.base.bus.bus import Bus
-from toolgate.server.base.principal import GrantKey
+from toolgate.server.base.principals.principal import GrantKey
 
 Run = Callable[..., None]
 

@@ -12,7 +12,7 @@ import pytest
 from tests.clients.raw_client import PATIENCE, STATELESS
 from tests.server.features.events.event_service import events_of
 from tests.servers.http_in_process import Exchange, Inside, inside, named
-from toolgate.server.auth.scopes import READ, WORKFLOW
+from toolgate.server.base.principals.scopes import READ, WORKFLOW
 from toolgate.server.features.events.delivery.streams import MAX_OWN_STREAMS
 from toolgate.server.features.events.log.rows import EventFilter
 from toolgate.server.features.events.method_rows import list_methods

@@ -13,7 +13,7 @@ import pytest
 from tests.clients.raw_client import PATIENCE, STATELESS
 from tests.server.features.events.event_service import events_of
 from tests.servers.http_in_process import Exchange, Inside, inside, named
-from toolgate.server.base.principal import GrantKey
+from toolgate.server.base.principals.principal import GrantKey
 from toolgate.server.features.events.delivery.outbox import CONTROL_TRIES
 from toolgate.server.features.events.delivery.subscription_request import SubscriptionLimits
 from toolgate.server.features.events.delivery.subscription_rows import SubscriptionRows

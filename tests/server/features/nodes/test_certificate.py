@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from toolgate.server.base.errors import UsageError
 from toolgate.server.config import load
 from toolgate.server.features.nodes.commands.certificate import make_certificates
 from toolgate.server.features.nodes.tls.certificate_file import GATEWAY, NODE, CertificateFile
-from toolgate.server.protocol.errors import UsageError
 
 
 def make(folder: Path, *hosts: str, to: str | None = None, replace: bool = False) -> int:

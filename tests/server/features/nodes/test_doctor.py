@@ -19,7 +19,7 @@ from tests.server.features.nodes.tls.certificates import (
 )
 from tests.servers.faulty_proxy import verdicts
 from tests.servers.reserved_port import kept_port
-from toolgate.server import VERSION
+from toolgate.server.base.version import VERSION
 from toolgate.server.cli.doctor import main
 from toolgate.server.cli.doctor.report import CheckError, CheckNote
 from toolgate.server.config import load

@@ -28,8 +28,8 @@ from tests.server.features.nodes.nodes import (
     running_node,
 )
 from tests.tools.shell_commands import BOUND, Caller, alive, text_of, until
-from toolgate.server import VERSION
 from toolgate.server.base.rpc import frames
+from toolgate.server.base.version import VERSION
 from toolgate.server.base.watch import FileChanges
 from toolgate.server.features.nodes import messages
 from toolgate.server.features.nodes.gateway.remote_workspaces import RemoteWorkspaces

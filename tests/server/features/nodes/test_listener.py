@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from toolgate.server.base.errors import UsageError
 from toolgate.server.config import load
 from toolgate.server.features.nodes.address import NodeAddress
 from toolgate.server.features.nodes.connect import read_certificate
 from toolgate.server.features.nodes.node.listener import SocketFile, open_listener
-from toolgate.server.protocol.errors import UsageError
 
 USER = 39_998  # of no other process
 

@@ -17,7 +17,7 @@ from tests.server.features.nodes.nodes import NodeProcess, running_node
 from tests.server.features.telemetry.test_metrics import told
 from tests.server.features.telemetry.test_traces import SECRET, Collector, collecting, valued
 from tests.servers.home_page_server import AppUser
-from toolgate.server import VERSION
+from toolgate.server.base.version import VERSION
 from toolgate.server.cli.commands import health
 from toolgate.server.config import load
 from toolgate.server.features.nodes.messages import METHODS

@@ -10,7 +10,7 @@ import pytest
 from tests.server.features.nodes.nodes import NodeProcess, fake_principal, gateway, reading, running_node
 from tests.tools.fake_web_site import never, site
 from tests.tools.tool_calls import call, text
-from toolgate.server.base.principal import LOCAL_NAME
+from toolgate.server.base.principals.principal import LOCAL_NAME
 from toolgate.server.base.rpc import errors, frames
 from toolgate.server.features.nodes import messages
 from toolgate.server.features.nodes.gateway.remote_methods import request

@@ -16,12 +16,12 @@ from tests.server.cli.commands.test_user_and_client import granted, registered
 from tests.server.cli.test_cli import run
 from tests.servers.faulty_proxy import listening, verdicts
 from tests.tools.reading.web.test_fetch import certificate
+from toolgate.server.base.errors import UsageError
 from toolgate.server.cli.doctor.report import CheckError
 from toolgate.server.cli.mcp_client.http import bearer_headers
 from toolgate.server.config import load
 from toolgate.server.features.remote_checks import commands
 from toolgate.server.features.remote_checks.target import HttpProbe
-from toolgate.server.protocol.errors import UsageError
 
 METHODS = "token_endpoint_auth_methods_supported"
 BY_DOCUMENT = {"client_id_metadata_document_supported": True}

@@ -9,7 +9,7 @@ import pytest
 
 from tests.clients.raw_client import PATIENCE
 from toolgate.server.base.bus.bus import Bus
-from toolgate.server.base.principal import Principal
+from toolgate.server.base.principals.principal import Principal
 from toolgate.server.features.replicas.open_bus import open_bus
 from toolgate.server.features.replicas.sessions.redis_records import MAX_WAITING, RedisSessionRecords, WaitingMessage
 from toolgate.server.features.replicas.sessions.redis_store import RedisSessionStore

@@ -16,13 +16,13 @@ from tests.clients.raw_client import COMMAND, PATIENCE, eventually
 from tests.server.auth.minted_tokens import asked, signed_site
 from tests.server.cli.commands.test_user_and_client import PASSWORD
 from tests.server.cli.test_cli import run
-from toolgate.server.auth.scopes import SERVED
-from toolgate.server.base.principal import derive_subject
+from toolgate.server.base.errors import UsageError
+from toolgate.server.base.principals.principal import derive_subject
+from toolgate.server.base.principals.scopes import SERVED
 from toolgate.server.base.text import format_time
 from toolgate.server.cli import main
 from toolgate.server.cli.parsing.command_line import parse_words
 from toolgate.server.features.telemetry.audit.log import AuditLog
-from toolgate.server.protocol.errors import UsageError
 from toolgate.server.state.audit.entry import AuditEntry
 from toolgate.server.state.rows import grants as grant_rows
 from toolgate.server.state.rows import people as people_rows

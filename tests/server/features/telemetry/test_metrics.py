@@ -27,7 +27,8 @@ from tests.server.auth.sign_in_server import Browser
 from toolgate.server.app.features import check_options
 from toolgate.server.auth.tokens.access_tokens import OWN_ISSUER
 from toolgate.server.base.bus.bus import BusHealth
-from toolgate.server.base.principal import Principal
+from toolgate.server.base.errors import UsageError
+from toolgate.server.base.principals.principal import Principal
 from toolgate.server.base.reports.metric_rows import MetricRow
 from toolgate.server.calls.observers import CallEnd
 from toolgate.server.config import load
@@ -38,7 +39,6 @@ from toolgate.server.features.nodes.report import NodeLoad, NodeReport
 from toolgate.server.features.postgres.gauges import database_rows
 from toolgate.server.features.replicas.gauges import bus_rows
 from toolgate.server.features.telemetry.metrics.collector import MAX_TOOLS, CallMetrics, Metrics
-from toolgate.server.protocol.errors import UsageError
 from toolgate.server.state.keys.token_file import ensure_token, read_token
 from toolgate.server.state.store import DatabaseHealth
 
@@ -177,7 +177,7 @@ def test_events_that_a_reader_does_not_take_are_seen_to_wait(busy: Site) -> None
 
 
 def config_version() -> str:
-    from toolgate.server import VERSION
+    from toolgate.server.base.version import VERSION
 
     return VERSION
 

@@ -19,7 +19,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 from tests.clients.raw_client import STATELESS, Refusal, eventually, served
 from tests.clients.raw_http_client import site, spoken
 from tests.conftest import PROBE
-from toolgate.server import VERSION
+from toolgate.server.base.version import VERSION
 from toolgate.server.config import load
 from toolgate.tools.api.installation import name_extra
 

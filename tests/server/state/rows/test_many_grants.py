@@ -11,7 +11,7 @@ from sqlalchemy import Engine, event
 from tests.server.state.each_store import ON_EACH, with_store
 from toolgate.server.auth.grants import Grants
 from toolgate.server.auth.login.accounts import Person
-from toolgate.server.base.principal import derive_subject
+from toolgate.server.base.principals.principal import derive_subject
 from toolgate.server.state import tables
 from toolgate.server.state.store import Store
 

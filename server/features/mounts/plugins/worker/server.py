@@ -10,8 +10,8 @@ from typing import Any
 
 import msgspec
 
-from toolgate.server import VERSION
 from toolgate.server.base.rpc import errors, frames
+from toolgate.server.base.version import VERSION
 from toolgate.server.features.mounts.plugins import api, data
 from toolgate.server.features.mounts.plugins.data import CallFailure, CallState, ContextData, LoadFailure
 from toolgate.server.features.mounts.plugins.worker.calls import CALLS, PartCall, RegistryCall, find_part

@@ -20,7 +20,7 @@ from tests.servers.home_page_server import AppUser
 from tests.servers.postgres import Postgres
 from tests.servers.replicas import running_replicas
 from toolgate.server.auth.tokens.access_tokens import OWN_ISSUER
-from toolgate.server.base.principal import Principal
+from toolgate.server.base.principals.principal import Principal
 from toolgate.server.cli import main
 from toolgate.server.state import tables
 

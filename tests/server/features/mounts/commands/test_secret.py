@@ -9,7 +9,7 @@ from tests.server.features.mounts.mounted import url_mount, write_config
 from tests.servers import forked_command
 from tests.servers.forked_command import COMMAND
 from toolgate.server.auth.tokens.access_tokens import OWN_ISSUER
-from toolgate.server.base.principal import Principal
+from toolgate.server.base.principals.principal import Principal
 from toolgate.server.cli import main
 
 ADA = Principal(OWN_ISSUER, "ada", "").name

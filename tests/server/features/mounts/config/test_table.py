@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from toolgate.server.base.errors import UsageError
 from toolgate.server.config.load import load, read_tables
 from toolgate.server.features.mounts.config.mount_config import MountConfig, MountLimits, MountPath
 from toolgate.server.features.mounts.config.table import (
@@ -16,7 +17,6 @@ from toolgate.server.features.mounts.config.table import (
     read_mounts,
     read_own_mounts,
 )
-from toolgate.server.protocol.errors import UsageError
 
 ENVIRONMENT = {"TOKEN": "s3cret", "EMPTY": "", "BROKEN": "a\r\nX: b"}
 

@@ -22,7 +22,7 @@ from tests.server.features.mounts.kept_secrets.test_secrets import find_files_wi
 from tests.server.features.mounts.mounted import url_mount, write_config
 from tests.server.features.mounts.test_people import People
 from tests.transports.web.test_home import _csrf as find_csrf
-from toolgate.server.base.principal import derive_subject
+from toolgate.server.base.principals.principal import derive_subject
 
 WAYS = ("RFC 8693", "ID-JAG")
 

@@ -20,7 +20,7 @@ from toolgate.server.auth.login.allowlist import UserAllowlist
 from toolgate.server.auth.login.provider_tokens import ProviderTokens
 from toolgate.server.auth.login.providers import OpenIdProvider
 from toolgate.server.auth.tokens.access_tokens import OWN_ISSUER
-from toolgate.server.base.principal import Principal, derive_subject
+from toolgate.server.base.principals.principal import Principal, derive_subject
 from toolgate.server.features.mounts.config.mount_config import MountConfig
 from toolgate.server.features.mounts.grants.identities import Identities
 from toolgate.server.features.mounts.kept_secrets.secret_store import SecretStore

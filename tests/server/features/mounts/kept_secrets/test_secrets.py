@@ -26,7 +26,7 @@ from tests.server.features.mounts.test_people import People
 from tests.servers import forked_command
 from tests.servers.forked_command import COMMAND
 from toolgate.server.auth.tokens.access_tokens import OWN_ISSUER
-from toolgate.server.base.principal import Principal
+from toolgate.server.base.principals.principal import Principal
 
 ALONE = ("--auth", "none")
 KEY = "sk-0123456789-of-the-team"

@@ -18,8 +18,8 @@ from tests.clients.raw_client import STATELESS, WITH_SESSION, Server, eventually
 from tests.clients.raw_http_client import site, spoken
 from tests.clients.raw_task_client import KNOWS, created, ended
 from tests.server.auth.minted_tokens import asked, request, session, signed_site
-from toolgate.server.auth.scopes import READ, SERVED
-from toolgate.server.base.principal import Principal
+from toolgate.server.base.principals.principal import Principal
+from toolgate.server.base.principals.scopes import READ, SERVED
 from toolgate.server.calls.observers import CallEnd
 from toolgate.server.features.telemetry.audit import reader
 from toolgate.server.features.telemetry.audit.file_store import AuditFileStore

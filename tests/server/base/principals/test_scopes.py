@@ -8,8 +8,8 @@ import pytest
 
 from toolgate.server.app import builtin_tools
 from toolgate.server.app.app import App
-from toolgate.server.auth import scopes
-from toolgate.server.auth.scopes import (
+from toolgate.server.base.principals import scopes
+from toolgate.server.base.principals.scopes import (
     PLUGINS,
     READ,
     SERVED,

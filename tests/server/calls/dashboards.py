@@ -1,9 +1,9 @@
 """The dashboard of an app whose calls are not recorded anywhere."""
 
 from toolgate.server.app.app import App
+from toolgate.server.calls.dashboard import Dashboard
 from toolgate.server.calls.recent_calls import RecentCalls
 from toolgate.server.state.audit.store import EntryReader
-from toolgate.transports.web.dashboard import Dashboard
 
 
 def create_dashboard(app: App, own_entries: EntryReader | None = None) -> Dashboard:

@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 
 from tests.clients.raw_client import PATIENCE
+from tests.server.calls.dashboards import create_dashboard
 from tests.servers.http_in_process import inside
-from tests.transports.web.dashboards import create_dashboard
 from toolgate.server.base.text import format_time
+from toolgate.server.calls import dashboard as overview_of
+from toolgate.server.calls.dashboard import Activity
 from toolgate.server.calls.display import MAX_HELD, AnsiStripper, strip_ansi
 from toolgate.server.calls.observers import Observers
 from toolgate.server.calls.recent_calls import MAX_CALLS, RecentCalls
@@ -22,8 +24,6 @@ from toolgate.server.protocol.session import Call, Session
 from toolgate.server.state.audit.entry import AuditEntry
 from toolgate.server.state.rows.todos import TodoStore
 from toolgate.server.state.sqlite.store import SqliteStore
-from toolgate.transports.web import dashboard as overview_of
-from toolgate.transports.web.dashboard import Activity
 from toolgate.transports.web.templates import PageTemplates
 
 
