@@ -14,6 +14,7 @@ from toolgate.server.app.first_table import wait_for_table
 from toolgate.server.app.slot import Slot
 from toolgate.server.base import progress, run_loop
 from toolgate.server.base.asyncio_tasks import DelayedTasks
+from toolgate.server.base.merged_rows import merge_rows
 from toolgate.server.base.principals.principal import LOCAL_NAME
 from toolgate.server.config.feature_rows import FeatureRow
 from toolgate.server.config.load import CLASSIC_FILE, Config
@@ -175,7 +176,7 @@ class App:
             count_running=lambda: 0 if workspaces.outlive_server else sum(workspaces.count_running()),
             overview=self.create_dashboard(),
             sandbox=workspaces.level,
-            documents=dict(open_document() for open_document in host.documents),
+            documents=merge_rows("documents", (open_document() for open_document in host.documents)),
             on_serving=host.on.serving,
             open_sessions=host.open_sessions(),
             grant_holders=host.grant_holders,

@@ -17,6 +17,7 @@ from toolgate.server.app.session_opener import LocalSessionOpener, OpenSessions
 from toolgate.server.auth.login.trusted_proxies import TrustedProxies
 from toolgate.server.auth.revocation_watch import CHECK_INTERVAL, HOLDER_CHECK_INTERVAL, GrantHolder, RevocationWatch
 from toolgate.server.base.errors import UsageError
+from toolgate.server.base.merged_rows import merge_rows
 from toolgate.server.base.principals import scopes
 from toolgate.server.base.principals.principal import GrantKey
 from toolgate.server.base.reports.health import READY, ServerHealth
@@ -139,7 +140,6 @@ class HttpApp:
             page = partial(pages.endpoint_page, row.path)
             for path, endpoint in transport.endpoints().items():
                 endpoints[path] = self._authenticate(row.path, endpoint, page)
-        endpoints |= self._documents
         documents: dict[str, Handler] = {}
         if access is not None:
             for path, about in access.resource.metadata_paths().items():
@@ -150,7 +150,7 @@ class HttpApp:
         shared = [*documents, *(oauth.cross_origin_paths if oauth is not None else ())]
         trusted = access.sign_in.trusted_header if access is not None and access.sign_in is not None else None
         front = Front(
-            endpoints | documents,
+            merge_rows("endpoints", endpoints.items(), self._documents.items(), documents.items()),
             partial(answer_with, app, root_path=public.path),
             [*self._config.allowed_hosts, public.netloc],
             [*self._config.allowed_origins, f"{public.scheme}://{public.netloc}"],
@@ -438,7 +438,9 @@ class HttpApp:
         )
         self._live = HomeEvents(home)
         added = [row for add in self._page_routes for row in add(pages, home.identify_visitor)]
-        return [*(Route(path, endpoint) for path, endpoint in (*home.routes(), *added)), Route("/events", self._live)]
+        live: tuple[str, Any] = ("/events", self._live)
+        rows = merge_rows("pages", home.routes(), added, [live])
+        return [Route(path, endpoint) for path, endpoint in rows.items()]
 
     def _mirrored_headers(self, tool: str, arguments: Any) -> dict[str, Any]:
         found = self._server.registry.tools.get(tool)

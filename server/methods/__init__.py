@@ -5,12 +5,12 @@ Enter at `build_dispatcher`. `app` imports it; a feature costs one row and one f
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from itertools import chain
 from typing import Any
 
 from msgspec.structs import replace
 
 from toolgate.server.base.asyncio_tasks import DeadlineTimer
+from toolgate.server.base.merged_rows import merge_rows
 from toolgate.server.methods import lifecycle, lists, prompts, resources, skills, subscriptions, tasks, tools
 from toolgate.server.methods.scopes import ScopeRules, fixed_scopes
 from toolgate.server.methods.server import MethodFunction, Server, with_named_part, with_prepared_views
@@ -81,7 +81,7 @@ def build_dispatcher(server: Server, added: Sequence[Mapping[str, Method]] = ())
         "skills/get": describe_skills(partial(skills.get_skill, server, published), workflow),
         "resources/directory/read": describe_skills(partial(skills.read_directory, server), scopes.resource),
     }
-    methods = _trace(server, _merge(methods, *added))
+    methods = _trace(server, merge_rows("methods", methods.items(), *(table.items() for table in added)))
     server.call_tasks.rerun = partial(tools.rerun_call, server)
     return Dispatcher(methods, HANDLERS, partial(serialization.finish_answer, identity=server.identity))
 
@@ -91,13 +91,3 @@ def _trace(server: Server, methods: dict[str, Method]) -> dict[str, Method]:
     if server.trace is None:
         return methods
     return {name: replace(row, function=server.trace(row.function)) for name, row in methods.items()}
-
-
-def _merge(*tables: Mapping[str, Method]) -> dict[str, Method]:
-    """Return all rows. Raises ValueError for two methods of one name."""
-    methods: dict[str, Method] = {}
-    for name, row in chain.from_iterable(table.items() for table in tables):
-        if name in methods:
-            raise ValueError(f"there are two methods {name}")
-        methods[name] = row
-    return methods

@@ -13,6 +13,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from toolgate.server.base.merged_rows import merge_rows
 from toolgate.server.base.reports.health import ServerHealth
 from toolgate.server.base.reports.page_part import ALREADY_ENDED, ActionResult, PartAction
 from toolgate.server.base.version import VERSION
@@ -131,7 +132,7 @@ class HomePage:
         self._grants = grants
         self._identify = identify
         self._is_open = is_open
-        self._actions: dict[str, Act] = {  # the name of a button → what it does
+        own: dict[str, Act] = {  # the name of a button → what it does
             "stop": self._stop,
             "end": self._end,
             "cancel": self._cancel,
@@ -142,8 +143,10 @@ class HomePage:
             "always": partial(self._allow, "always"),
             "forget": self._forget_approval,
         }
-        for added in dashboard.page_parts:
-            self._actions |= {name: partial(_act_on_part, act) for name, act in added.actions.items()}
+        added: list[tuple[str, Act]] = [
+            (name, partial(_act_on_part, act)) for part in dashboard.page_parts for name, act in part.actions.items()
+        ]
+        self._actions = merge_rows("actions of the first page", own.items(), added)
 
     def routes(self) -> Iterator[tuple[str, WebEndpoint]]:
         """Yield each path with its endpoint."""
