@@ -74,10 +74,8 @@ async def discover_by(
     if not isinstance(servers, list) or not servers:
         raise LoginError(f"{url} names no authorization server")
     issuer = require_secure(servers[0], "the authorization server", url)
-    scopes = challenge.get("scope", "").split() or resource.get("scopes_supported")
-    words = scopes if isinstance(scopes, list) else []
-    valid = [word for word in words if isinstance(word, str) and SCOPE.fullmatch(word)]
-    return FoundServer(await _find_server(requests, issuer, needs_page), valid[:MAX_SCOPES], resource["resource"])
+    scopes = challenge.get("scope", "").strip() or resource.get("scopes_supported")
+    return FoundServer(await _find_server(requests, issuer, needs_page), read_scopes(scopes), resource["resource"])
 
 
 async def _find_resource(requests: OAuthRequests, url: str, metadata_url: str | None) -> dict[str, Any]:
@@ -159,6 +157,12 @@ def list_spellings(issuer: str) -> list[str]:
         return [issuer]
     origin = issuer.removesuffix("/")
     return [origin, f"{origin}/"]
+
+
+def read_scopes(value: object) -> list[str]:
+    """Return the first valid scopes of a list, or of a text with spaces."""
+    words = value.split() if isinstance(value, str) else _read_words(value)
+    return [word for word in words if SCOPE.fullmatch(word)][:MAX_SCOPES]
 
 
 def _read_words(value: object) -> tuple[str, ...]:

@@ -26,6 +26,7 @@ from toolgate.server.cli.sign_in.discovery import (
     IssuerMetadata,
     discover_by,
     list_spellings,
+    read_scopes,
 )
 from toolgate.server.cli.sign_in.requests import OAuthRequests
 from toolgate.server.features.mounts.config.mount_config import MountConfig
@@ -163,10 +164,13 @@ class MountSignIn:
         return found
 
     async def _choose_scopes(self, found: FoundServer, principal: str) -> list[str]:
-        """Return the scopes to ask for: with those that a call has lacked."""
+        """Return the scopes to ask for: with those that the person has, and those that a call has lacked (SEP-2350)."""
+        base = self._config.scopes or found.scopes
         held = await self._store.find(principal, self._config.name)
-        wanted = held.signed_in.wanted.split() if held is not None and held.signed_in is not None else []
-        return list(dict.fromkeys((*(self._config.scopes or found.scopes), *wanted)))
+        if held is None or held.server != self.server or held.signed_in is None:
+            return list(base)
+        scopes = "" if held.ended or held.signed_in.issuer != found.server.issuer else held.signed_in.scope
+        return list(dict.fromkeys((*base, *read_scopes(scopes), *held.signed_in.wanted.split())))
 
     async def _choose_client(self, found: FoundServer) -> FarClient:
         """Return the operator's client, or else the one that this server's document describes, or else one that is

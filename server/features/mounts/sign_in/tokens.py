@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from toolgate.server.base.text import to_line
 from toolgate.server.cli.mcp_client.challenge import parse_challenge
-from toolgate.server.cli.sign_in.discovery import MAX_SCOPES, SCOPE
+from toolgate.server.cli.sign_in.discovery import MAX_SCOPES, read_scopes
 from toolgate.server.cli.sign_in.requests import OAuthRequests
 from toolgate.server.features.mounts.config.mount_config import MountConfig
 from toolgate.server.features.mounts.kept_secrets.resolver import ResolvedMount
@@ -110,13 +110,13 @@ class MountTokens:
 
     async def note_need(self, principal: str, token: str, challenge: str) -> MountError:
         """Return the error of a call for which a token has too few scopes. The next sign-in asks for them, too."""
-        words = [word for word in parse_challenge(challenge).get("scope", "").split() if SCOPE.fullmatch(word)]
-        wanted = " ".join(words[:MAX_SCOPES])
+        wanted = read_scopes(parse_challenge(challenge).get("scope", ""))
         with contextlib.suppress(StateError):
             held = await self._store.find(principal, self._config.name)
             if held is not None and held.signed_in is not None and held.signed_in.access_token == token:
-                await self._store.note_wanted(held, wanted)
-        return self.create_refusal(f"it wants more rights: {to_line(wanted, MAX_WORDS)}")
+                union = dict.fromkeys((*wanted, *held.signed_in.wanted.split()))
+                await self._store.note_wanted(held, " ".join(list(union)[:MAX_SCOPES]))
+        return self.create_refusal(f"it wants more rights: {to_line(' '.join(wanted), MAX_WORDS)}")
 
     async def note_rejected(self, principal: str, token: str) -> MountError:
         """Return the error of a call whose token is rejected, though it is fresh. It ends the connection."""

@@ -289,21 +289,6 @@ def test_a_client_that_its_server_forgot_is_registered_again(scene: Scene) -> No
     scene.wait_listed(scene.bob)
 
 
-def test_a_server_that_wants_more_rights_is_connected_again(scene: Scene) -> None:
-    scene.connect(scene.ada)
-    scene.wait_listed(scene.ada)
-    scene.far.needed_scope = "write"
-    for _ in range(2):
-        assert "it wants more rights: write" in scene.call(scene.ada)
-    assert "connected</b> since" in scene.ada.browser().get("/").text
-    scene.connect(scene.ada)
-    assert scene.call(scene.ada) == "ada-there"
-    words = [f"right-{number}-{'x' * 70}" for number in range(20)]
-    scene.far.needed_scope = " ".join(words)
-    told = scene.call(scene.ada)
-    assert f"it wants more rights: {words[0]}" in told and words[2] not in told
-
-
 def test_a_state_is_one_persons_and_counts_once(scene: Scene) -> None:
     mine, theirs = scene.ada.browser(), scene.bob.browser()
     answer = scene.visit(scene.leave(mine).location)

@@ -1,0 +1,60 @@
+"""The rights of a person's connection: asked for, lacking at a call, and added to those that are there."""
+
+from urllib.parse import parse_qsl, urlsplit
+
+from tests.server.features.mounts.sign_in.test_sign_in import Scene
+from tests.server.features.mounts.sign_in.test_sign_in import far as far
+from tests.server.features.mounts.sign_in.test_sign_in import lines as lines
+from tests.server.features.mounts.sign_in.test_sign_in import scene as scene
+
+
+def test_a_server_that_wants_more_rights_is_connected_again(scene: Scene) -> None:
+    scene.connect(scene.ada)
+    scene.wait_listed(scene.ada)
+    scene.far.needed_scope = "write"
+    for _ in range(2):
+        assert "it wants more rights: write" in scene.call(scene.ada)
+    assert "connected</b> since" in scene.ada.browser().get("/").text
+    scene.connect(scene.ada)
+    assert scene.call(scene.ada) == "ada-there"
+    words = [f"right-{number}-{'x' * 70}" for number in range(20)]
+    scene.far.needed_scope = " ".join(words)
+    told = scene.call(scene.ada)
+    assert f"it wants more rights: {words[0]}" in told and words[2] not in told
+
+
+def list_asked(scene: Scene) -> str:
+    """Return the scopes that a sign-in asks for."""
+    return dict(parse_qsl(urlsplit(scene.leave(scene.ada.browser()).location).query))["scope"]
+
+
+def test_more_rights_add_to_those_that_a_person_has(scene: Scene) -> None:
+    scene.connect(scene.ada)
+    scene.wait_listed(scene.ada)
+    for needed in ("write", "admin"):
+        scene.far.needed_scope = needed
+        assert f"it wants more rights: {needed}" in scene.call(scene.ada)
+        scene.connect(scene.ada)
+        assert scene.call(scene.ada) == "ada-there"
+    scene.far.needed_scope = "write"
+    assert scene.call(scene.ada) == "ada-there"
+
+
+def test_rights_that_two_calls_lack_are_asked_for_together(scene: Scene) -> None:
+    scene.connect(scene.ada)
+    scene.wait_listed(scene.ada)
+    for needed in ("write", "admin"):
+        scene.far.needed_scope = needed
+        assert f"it wants more rights: {needed}" in scene.call(scene.ada)
+    assert list_asked(scene) == "read admin write"
+
+
+def test_a_connection_that_has_ended_asks_for_its_rights_no_more(scene: Scene) -> None:
+    scene.far.grants = 'read write "'
+    scene.connect(scene.ada)
+    scene.wait_listed(scene.ada)
+    assert list_asked(scene) == "read write"
+    scene.far.end_access()
+    scene.far.refresh.clear()
+    assert "connect it again" in scene.call(scene.ada)
+    assert list_asked(scene) == "read"
