@@ -81,7 +81,7 @@ class Identities:
         provider.keeper = self
         self._provider, self._public_url = provider, public_url
         self._server = hashlib.sha256(provider.issuer.encode()).hexdigest()
-        own = MountConfig(name=IDENTITY, url=provider.issuer, client_id="known")
+        own = MountConfig(name=IDENTITY, url=provider.issuer)
         self._tokens = MountTokens(
             own, self._server, self._store, lambda: "", _find_no_secret, self._refresh, self._revoke
         )

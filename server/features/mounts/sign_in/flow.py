@@ -219,6 +219,13 @@ def _refuse_mix_up(server: IssuerMetadata) -> None:
         raise SignInFault(f"{server.issuer} sends people to {place}, which does not say who answers: refused")
 
 
+async def fill_in_secret(client: FarClient, config: MountConfig, find_secret: FindSecret) -> FarClient:
+    """Return a client with the secret that it has now, if it is the operator's. Raises SignInFault."""
+    if not config.client_secret or client.id != config.client_id:
+        return client
+    return replace(client, secret=await find_secret(config))
+
+
 def _read_client(told: Mapping[str, Any]) -> FarClient:
     """Return the client that a server has registered. One may give a secret that nobody asked for: a client of the
     method `none` does not show it (RFC 7591 section 2)."""

@@ -20,7 +20,7 @@ from toolgate.server.features.mounts.pins.gate import digest_server
 from toolgate.server.features.mounts.sign_in import requests
 from toolgate.server.features.mounts.sign_in.arrivals import ConnectionArrivals
 from toolgate.server.features.mounts.sign_in.elicitation import SignInElicitation
-from toolgate.server.features.mounts.sign_in.flow import MountSignIn
+from toolgate.server.features.mounts.sign_in.flow import MountSignIn, fill_in_secret
 from toolgate.server.features.mounts.sign_in.rows import IDENTITY
 from toolgate.server.features.mounts.sign_in.store import ConnectionStore, MountConnection, SignedIn, SignInFault
 from toolgate.server.features.mounts.sign_in.tokens import MountTokens
@@ -178,9 +178,9 @@ class SignInService:
         if held.mount == IDENTITY:
             return self.identities is not None and await self.identities.revoke(held)
         config = self._configs.get(held.mount)
-        if config is not None and config.client_secret:
-            secret = await self._find_client_secret(config)
-            asked = replace(asked, client=replace(asked.client, secret=secret))
+        if config is not None:
+            client = await fill_in_secret(asked.client, config, self._find_client_secret)
+            asked = replace(asked, client=client)
         return await requests.revoke(OAuthRequests(asked.resource), asked)
 
     def _find_link(self, mount: str) -> str:

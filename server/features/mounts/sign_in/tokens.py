@@ -19,7 +19,7 @@ from toolgate.server.cli.sign_in.requests import OAuthRequests
 from toolgate.server.features.mounts.config.mount_config import MountConfig
 from toolgate.server.features.mounts.kept_secrets.resolver import ResolvedMount
 from toolgate.server.features.mounts.sign_in import requests
-from toolgate.server.features.mounts.sign_in.flow import FindSecret
+from toolgate.server.features.mounts.sign_in.flow import FindSecret, fill_in_secret
 from toolgate.server.features.mounts.sign_in.requests import NotSentError, RefusedError
 from toolgate.server.features.mounts.sign_in.store import ConnectionStore, MountConnection, SignedIn, SignInFault
 from toolgate.server.features.mounts.upstream.errors import MountError
@@ -31,6 +31,7 @@ MAX_WORDS = 200  # characters of the scopes that a call lacks, in its error
 LOOK = 0.2  # seconds between two looks for the answer to another server's refresh
 MAX_KEPT = 10_000  # tokens in memory
 KEPT_FOR = 15.0  # seconds until the state is asked again: a person may end the connection at another server
+ANOTHER_CLIENT = "it was made with another client than the client_id of its mount"
 UNKNOWN = "what became of its last refresh is not known"
 
 
@@ -175,19 +176,21 @@ class MountTokens:
         """Refresh, store what comes of it, and return the token. Raises MountError."""
         assert held.signed_in is not None
         try:
-            asked = await self._fill_in_secret(held.signed_in)
+            client = await fill_in_secret(held.signed_in.client, self._config, self._find_secret)
         except SignInFault as error:  # its operator's fault, and nothing was sent
             return await self._put_off(held, rejected, error)
+        asked = replace(held.signed_in, client=client)
         for left in reversed(range(2 if self._config.refresh_retry else 1)):
             try:
                 signed_in, lasts = await self._send_refresh(asked, held.principal)
             except NotSentError as error:
                 return await self._put_off(held, rejected, error)
             except RefusedError as error:
-                if error.is_client and self._config.client_id:  # its operator's fault, and no person's
+                if error.is_client and client.id == self._config.client_id:  # its operator's fault, and no person's
                     return await self._put_off(held, rejected, error)
-                await self._store.end(held, error.text)
-                raise self.create_refusal(error.text) from None
+                why = ANOTHER_CLIENT if error.is_client and self._config.client_id else error.text
+                await self._store.end(held, why)
+                raise self.create_refusal(why) from None
             except SignInFault as error:
                 if not left:
                     await self._store.end(held, UNKNOWN)
@@ -216,13 +219,6 @@ class MountTokens:
         if held.signed_in.access_token != rejected:
             return self._keep(held, held.signed_in.access_token, None)
         raise MountError("CONNECT_FAILED", f"its token can't be refreshed now: {error.text}")
-
-    async def _fill_in_secret(self, signed_in: SignedIn) -> SignedIn:
-        """Return it with the secret that the operator's client has now. Raises SignInFault."""
-        if not self._config.client_secret or signed_in.client.id != self._config.client_id:
-            return signed_in
-        client = replace(signed_in.client, secret=await self._find_secret(self._config))
-        return replace(signed_in, client=client)
 
     def _keep(self, held: MountConnection, token: str, expires_at: float | None) -> str:
         if len(self._kept) >= MAX_KEPT:

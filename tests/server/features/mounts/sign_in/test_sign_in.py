@@ -5,11 +5,11 @@ import http.client
 import json
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 import pytest
@@ -82,6 +82,9 @@ class Scene:
             database.execute(words)
 
 
+AnyScene = TypeVar("AnyScene", bound=Scene)
+
+
 def come_back(browser: Browser, answer: dict[str, str]) -> PageAnswer:
     return browser.get(f"/mounts/callback?{urlencode(answer)}")
 
@@ -100,8 +103,16 @@ def lines() -> tuple[str, ...]:
 @pytest.fixture
 def scene(tmp_path: Path, far: FarSignIn, lines: tuple[str, ...]) -> Iterator[Scene]:
     table = url_mount(f"{far.origin}/mcp", "far", *AUTH, *(line.replace("ISSUER", far.origin) for line in lines))
-    with signed_site(tmp_path / "server", *write_config(tmp_path, table)) as signed:
-        yield Scene(signed, far)
+    with open_scene(tmp_path, far, table, Scene) as opened:
+        yield opened
+
+
+@contextmanager
+def open_scene(
+    folder: Path, far: FarSignIn, table: str, kind: Callable[[Signed, FarSignIn], AnyScene]
+) -> Iterator[AnyScene]:
+    with signed_site(folder / "server", *write_config(folder, table)) as signed:
+        yield kind(signed, far)
 
 
 def test_a_person_connects_and_calls_and_ends_it(scene: Scene) -> None:
