@@ -32,6 +32,7 @@ from toolgate.server.protocol.header_values import encode_header
 from toolgate.server.protocol.request_meta import CAPABILITIES, VERSION
 from toolgate.server.protocol.request_meta import CLIENT as CLIENT_INFO
 from toolgate.server.protocol.revisions import NEWEST_WITH_SESSION, STATELESS
+from toolgate.transports.http.wire.head import join_fields
 
 TRUST = "; to trust its authority, name the file of that certificate in SSL_CERT_FILE"
 CONNECT_HINTS = {  # words of why there is no connection → what helps
@@ -302,7 +303,8 @@ async def open_response(
             httpcore.AsyncConnectionPool(ssl_context=context) as pool,
             pool.stream(method, target, headers=fields, content=body, extensions=extensions) as response,
         ):
-            received = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in response.headers}
+            joined = join_fields((name.lower(), value) for name, value in response.headers)
+            received = {name.decode("latin-1"): value.decode("latin-1") for name, value in joined.items()}
             version = response.extensions["http_version"].decode()
             yield HttpResponse(response.status, received, aiter(response.aiter_stream()), version)
     except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:

@@ -4,7 +4,7 @@ Source: RFC 9110 section 5; RFC 9112 sections 2, 3, 6 and 7.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import NoReturn
 from urllib.parse import unquote
@@ -30,6 +30,7 @@ SINGLE = frozenset(
     b"last-event-id location max-forwards mcp-method mcp-name mcp-protocol-version mcp-session-id origin "
     b"proxy-authorization range referer user-agent x-real-ip x-request-id".split()
 )
+FRAMING = (b"content-length", b"transfer-encoding")
 SINGLE_PREFIX = b"mcp-param-"
 
 
@@ -136,6 +137,15 @@ def parse_header_fields(data: bytes, begin: int) -> list[tuple[bytes, bytes]]:
     if len(fields) > MAX_FIELDS:
         raise HttpError(431, f"there are more than {MAX_FIELDS} header lines")
     return fields
+
+
+def join_fields(fields: Iterable[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
+    """Return the headers of a response by name. Lines of a list are joined; of what may occur once, the last counts."""
+    headers: dict[bytes, bytes] = {}
+    for name, value in fields:
+        is_list = name in headers and name not in SINGLE and name not in FRAMING
+        headers[name] = headers[name] + b", " + value if is_list else value
+    return headers
 
 
 def _merge_fields(fields: list[tuple[bytes, bytes]]) -> dict[bytes, bytes]:

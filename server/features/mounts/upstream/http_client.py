@@ -142,20 +142,28 @@ class HttpClient:
                 yield answer
             return
         token = await self._tokens.find()
-        async with self._send(method, _with_token(headers, token), body, is_call=is_call) as answer:
-            answer.hide_too(token)
-            challenge = answer.headers.get("www-authenticate", "")
-            if answer.status == 403 and "insufficient_scope" in challenge and is_call and method == "POST":
-                raise await self._tokens.refuse_scope(token, challenge)
+        async with self._send_as(self._tokens, token, method, headers, body, is_call=is_call) as answer:
             if answer.status != 401:
                 yield answer
                 return
             await answer.drain()
         token = await self._tokens.renew(token)
-        async with self._send(method, _with_token(headers, token), body, is_call=is_call) as answer:
-            answer.hide_too(token)
+        async with self._send_as(self._tokens, token, method, headers, body, is_call=is_call) as answer:
             if answer.status == 401:
                 raise await self._tokens.refuse_token(token)
+            yield answer
+
+    @contextlib.asynccontextmanager
+    async def _send_as(
+        self, tokens: TokenSource, token: str, method: str, headers: Mapping[str, str], body: bytes, *, is_call: bool
+    ) -> AsyncGenerator[HttpAnswer, None]:
+        """Yield the response to one request with a token. Raises MountError for a call whose token has too few
+        scopes."""
+        async with self._send(method, _with_token(headers, token), body, is_call=is_call) as answer:
+            answer.hide_too(token)
+            challenge = answer.headers.get("www-authenticate", "")
+            if answer.status == 403 and "insufficient_scope" in challenge and is_call and method == "POST":
+                raise await tokens.refuse_scope(token, challenge)
             yield answer
 
     @contextlib.asynccontextmanager

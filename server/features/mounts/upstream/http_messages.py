@@ -10,14 +10,13 @@ from typing import Protocol
 import msgspec
 
 from toolgate.transports.http.wire.chunks import ChunkDecoder
-from toolgate.transports.http.wire.head import HttpError, parse_header_fields, read_body_length
+from toolgate.transports.http.wire.head import FRAMING, HttpError, join_fields, parse_header_fields, read_body_length
 from toolgate.transports.http.wire.request import format_lines
 
 RESPONSE_LINE = re.compile(rb"HTTP/1\.([01]) ([1-5][0-9]{2})(?: [^\x00-\x08\x0a-\x1f\x7f]*+)?\r\n")
 BEGIN = b"HTTP/1."
 TARGET = re.compile(r"[\x21-\x7e]+")
 SWITCHING = 101
-FRAMING = (b"content-length", b"transfer-encoding")
 
 
 class BodyDecoder(Protocol):
@@ -103,6 +102,7 @@ def parse_response(data: bytes) -> ResponseHead:
     headers = dict(fields)
     if len(headers) != len(fields):
         _check_repeated(fields)
+        headers = join_fields(fields)
     if status == SWITCHING:
         raise HttpError(502, "it switches to a protocol that was not asked for")
     length = read_body_length(headers, is_old=is_old)

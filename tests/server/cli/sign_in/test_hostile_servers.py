@@ -111,6 +111,11 @@ def test_an_address_is_checked_and_used_from_one_answer_of_dns(monkeypatch: pyte
         asyncio.run(requests.get("https://inside.example/token"))
 
 
+def test_a_challenge_beside_another_one_is_read(lying: LyingServer) -> None:
+    lying.challenge += '\r\nWWW-Authenticate: Basic realm="far"'
+    assert look(lying)[1] == ["tools:read"]
+
+
 def test_a_huge_challenge_costs_no_time(lying: LyingServer) -> None:
     lying.challenge = f"Bearer {'a' * 60_000}"
     began = time.process_time()

@@ -49,6 +49,7 @@ class FarSignIn:
         self.revoked: list[str] = []
         self.seen: list[str] = []  # every Authorization header, and every form
         self.needed_scope = ""
+        self.needs = ('Bearer error="insufficient_scope", scope="{}"',)  # the challenges of a call without it
         self.grants = ""  # in place of what a code was asked for
         self.repeats = False  # a refresh gives the access token that it gave last
         self.echoes = False  # lists have the request's token, and a call fails with its Authorization header
@@ -217,8 +218,8 @@ def create_handler(far: FarSignIn) -> type[http.server.BaseHTTPRequestHandler]:
                     return
                 case "tools/call":
                     if far.needed_scope and far.needed_scope not in scope.split():
-                        needed = f'Bearer error="insufficient_scope", scope="{far.needed_scope}"'
-                        self._send(403, {}, ("WWW-Authenticate", needed))
+                        needs = [("WWW-Authenticate", each.format(far.needed_scope)) for each in far.needs]
+                        self._send(403, {}, *needs)
                         return
                     told = {"content": [{"type": "text", "text": subject}]}
                     if far.asks and "inputResponses" not in message["params"]:

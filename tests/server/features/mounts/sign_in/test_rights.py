@@ -2,6 +2,8 @@
 
 from urllib.parse import parse_qsl, urlsplit
 
+import pytest
+
 from tests.server.features.mounts.sign_in.test_sign_in import Scene
 from tests.server.features.mounts.sign_in.test_sign_in import far as far
 from tests.server.features.mounts.sign_in.test_sign_in import lines as lines
@@ -58,3 +60,27 @@ def test_a_connection_that_has_ended_asks_for_its_rights_no_more(scene: Scene) -
     scene.far.refresh.clear()
     assert "connect it again" in scene.call(scene.ada)
     assert list_asked(scene) == "read"
+
+
+def test_a_call_whose_token_was_renewed_may_lack_rights(scene: Scene) -> None:
+    scene.connect(scene.ada)
+    scene.wait_listed(scene.ada)
+    scene.far.needed_scope = "write"
+    scene.far.end_access()
+    assert "it wants more rights: write" in scene.call(scene.ada)
+
+
+@pytest.mark.parametrize(
+    "needs",
+    [
+        ("Bearer error=insufficient_scope, scope={}",),
+        ('Bearer error="insufficient_scope", scope="{}"', 'Basic realm="far"'),
+        ('Basic realm="far", Bearer error="insufficient_scope", scope={}',),
+    ],
+)
+def test_rights_are_read_from_each_way_to_write_a_challenge(scene: Scene, needs: tuple[str, ...]) -> None:
+    scene.connect(scene.ada)
+    scene.wait_listed(scene.ada)
+    scene.far.needed_scope, scene.far.needs = "write", needs
+    assert "it wants more rights: write" in scene.call(scene.ada)
+    assert list_asked(scene) == "read write"

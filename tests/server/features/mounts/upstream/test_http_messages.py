@@ -100,7 +100,9 @@ def read_by_h11(data: bytes) -> Response:
     except h11.RemoteProtocolError as error:
         return Response(refusal=str(error))
     assert head is not None
-    headers = {name.decode(): value.decode("latin-1") for name, value in head.headers}
+    headers: dict[str, str] = {}
+    for name, value in ((name.decode(), value.decode("latin-1")) for name, value in head.headers):
+        headers[name] = f"{headers[name]}, {value}" if name in headers else value
     is_last = client.their_state is not h11.DONE or client.trailing_data != (b"", False)
     return Response(head.status_code, headers, body, is_last)
 
