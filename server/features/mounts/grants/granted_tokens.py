@@ -109,6 +109,9 @@ class OwnerTokens:
             MountError("TOKEN_REFUSED", f"it rejects what {self._grant.place} gives; {self._check}")
         )
 
+    def note_accepted(self) -> None:
+        """Nothing follows: a token that is rejected is asked for again after a pause."""
+
     @property
     def _table(self) -> str:
         return f"[mounts.{self.mount.config.name}]"

@@ -3,6 +3,7 @@
     service      what the sign-ins of one server share: enter here
     flow         from our own page to the authorization server and back with a code
     tokens       the token that a request of one person carries, refreshed once for all who wait
+    rejections   whether a server that rejects a new token means it
     elicitation  a question with a link for the person whose call needs a connection; the call waits
     waiting      what the calls that wait for one sign-in share
     arrivals     whether a connection is there by now, made at whichever server

@@ -20,6 +20,7 @@ from toolgate.server.features.mounts.config.mount_config import MountConfig
 from toolgate.server.features.mounts.kept_secrets.resolver import ResolvedMount
 from toolgate.server.features.mounts.sign_in import requests
 from toolgate.server.features.mounts.sign_in.flow import FindSecret, fill_in_secret
+from toolgate.server.features.mounts.sign_in.rejections import REJECTED_FOR, Rejections
 from toolgate.server.features.mounts.sign_in.requests import NotSentError, RefusedError
 from toolgate.server.features.mounts.sign_in.store import ConnectionStore, MountConnection, SignedIn, SignInFault
 from toolgate.server.features.mounts.upstream.errors import MountError
@@ -32,6 +33,7 @@ LOOK = 0.2  # seconds between two looks for the answer to another server's refre
 MAX_KEPT = 10_000  # tokens in memory
 KEPT_FOR = 15.0  # seconds until the state is asked again: a person may end the connection at another server
 ANOTHER_CLIENT = "it was made with another client than the client_id of its mount"
+REJECTED = "it rejects the token that it gave"
 UNKNOWN = "what became of its last refresh is not known"
 
 
@@ -48,7 +50,8 @@ class KeptToken(msgspec.Struct, frozen=True):
 
 class MountTokens:
     """The tokens of all people at one mount. `find_link()` returns where a person connects; `refresh(signed_in,
-    principal)` has new tokens sent, and `revoke(signed_in)` has them revoked."""
+    principal)` has new tokens sent, and `revoke(signed_in)` has them revoked. `rejected_for`: seconds after which a
+    server that rejects each new token ends a connection."""
 
     def __init__(
         self,
@@ -59,6 +62,7 @@ class MountTokens:
         find_secret: FindSecret,
         refresh: Refresh | None = None,
         revoke: Revoke | None = None,
+        rejected_for: float = REJECTED_FOR,
     ) -> None:
         self._config = config
         self._send_revocation = revoke or (lambda signed_in: requests.revoke(self._requests, signed_in))
@@ -70,6 +74,7 @@ class MountTokens:
         self._kept: dict[str, KeptToken] = {}
         self._work: dict[str, asyncio.Task[str]] = {}  # by principal
         self._requests = OAuthRequests(config.url)
+        self._rejections = Rejections(store.now, rejected_for)
 
     def for_mount(self, mount: ResolvedMount) -> "PersonTokens":
         """Return the tokens of the mount's owner, who is a person where people sign in."""
@@ -99,6 +104,7 @@ class MountTokens:
     def forget(self, principal: str) -> None:
         """Use no token in memory: the person has connected again, or ended it."""
         self._kept.pop(principal, None)
+        self._rejections.forget(principal)
 
     def create_refusal(self, why: str = "") -> MountError:
         """Return the error of a call that needs a sign-in."""
@@ -120,14 +126,23 @@ class MountTokens:
         return self.create_refusal(f"it wants more rights: {to_line(' '.join(wanted), MAX_WORDS)}")
 
     async def note_rejected(self, principal: str, token: str) -> MountError:
-        """Return the error of a call whose token is rejected, though it is fresh. It ends the connection."""
-        why = "it rejects the token that it gave"
+        """Return the error of a call whose token is rejected, though it is new. The second one ends the connection, if
+        it comes a while after the first."""
+        if not self._rejections.note(principal, token):
+            return self._create_rejection()
         with contextlib.suppress(StateError):
             held = await self._store.find(principal, self._config.name)
             if held is not None and held.signed_in is not None and held.signed_in.access_token == token:
-                await self._store.end(held, why)
+                await self._store.end(held, REJECTED)
         self.forget(principal)
-        return self.create_refusal(why)
+        return self.create_refusal(REJECTED)
+
+    def note_accepted(self, principal: str) -> None:
+        """The server has taken a token of this person."""
+        self._rejections.forget(principal)
+
+    def _create_rejection(self) -> MountError:
+        return MountError("CONNECT_FAILED", f"{REJECTED}: try again in {self._rejections.lasts:g} s")
 
     async def close(self, within: float = CLOSE_WITHIN) -> None:
         """Let refreshes that are sent store their answers, for so many seconds. What becomes of others nobody knows."""
@@ -151,8 +166,13 @@ class MountTokens:
                     self.forget(principal)
                     raise self.create_refusal(held.ended)
                 token = held.signed_in.access_token
-                if token != rejected and (held.expires_at is None or self._store.now() < held.expires_at):
+                is_over = held.expires_at is not None and self._store.now() >= held.expires_at
+                if token != rejected and not is_over:
                     return self._keep(held, token, held.expires_at)
+                if token == rejected and self._rejections.is_recent(principal, token):
+                    raise self._create_rejection()
+                if not held.signed_in.refresh_token and not is_over:
+                    raise await self.note_rejected(principal, token)
                 if not held.signed_in.refresh_token:
                     await self._store.end(held, "its token has ended, and can't be refreshed")
                 elif held.refreshing_since is not None:
@@ -253,3 +273,7 @@ class PersonTokens:
     async def refuse_token(self, token: str) -> MountError:
         """Return the error of a request whose token is rejected, though it is another one."""
         return await self._tokens.note_rejected(self._principal, token)
+
+    def note_accepted(self) -> None:
+        """The server has taken the token of a request."""
+        self._tokens.note_accepted(self._principal)

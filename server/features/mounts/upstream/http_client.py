@@ -102,6 +102,10 @@ class TokenSource(Protocol):
         """Return the error of a request whose token is rejected, though it is another one."""
         ...
 
+    def note_accepted(self) -> None:
+        """The server has taken the token of a request."""
+        ...
+
 
 class HttpClient:
     """Requests to one URL, with the operator's `headers`. `secrets` are not repeated, nor what `list_secrets` finds.
@@ -164,6 +168,8 @@ class HttpClient:
             challenge = answer.headers.get("www-authenticate", "")
             if answer.status == 403 and "insufficient_scope" in challenge and is_call and method == "POST":
                 raise await tokens.refuse_scope(token, challenge)
+            if answer.status < 400:
+                tokens.note_accepted()
             yield answer
 
     @contextlib.asynccontextmanager

@@ -31,6 +31,7 @@ class FarSignIn:
         self.subject = "ada-there"
         self.lifetime: float | None = 3600
         self.rotates = True
+        self.refreshable = True
         self.iss: str | None = "own"
         self.metadata: dict[str, Any] = {}
         self.resource: dict[str, Any] = {}
@@ -52,6 +53,7 @@ class FarSignIn:
         self.needs = ('Bearer error="insufficient_scope", scope="{}"',)  # the challenges of a call without it
         self.grants = ""  # in place of what a code was asked for
         self.repeats = False  # a refresh gives the access token that it gave last
+        self.takes_tokens = True  # else it answers each with 401
         self.echoes = False  # lists have the request's token, and a call fails with its Authorization header
         self.asks = ""  # the name of the question of each call; the server is of the stateless era then
         self.answered: list[dict[str, Any]] = []
@@ -72,7 +74,7 @@ class FarSignIn:
         told: dict[str, Any] = {"access_token": access, "token_type": "Bearer", "scope": scope}
         if self.lifetime is not None:
             told["expires_in"] = self.lifetime
-        if self.rotates or not self.refresh:
+        if self.refreshable and (self.rotates or not self.refresh):
             self.refresh[again] = subject
             told["refresh_token"] = again
         return told
@@ -191,7 +193,7 @@ def create_handler(far: FarSignIn) -> type[http.server.BaseHTTPRequestHandler]:
 
         def _mcp(self, message: dict[str, Any], given: str) -> None:
             found = far.access.get(given.removeprefix("Bearer "))
-            if found is None or time.time() >= found[1]:
+            if not far.takes_tokens or found is None or time.time() >= found[1]:
                 challenge = f'Bearer resource_metadata="{far.origin}/.well-known/oauth-protected-resource/mcp"'
                 self._send(401, {}, ("WWW-Authenticate", f'{challenge}, scope="{far.challenge_scope}"'))
                 return

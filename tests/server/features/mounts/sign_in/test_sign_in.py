@@ -250,9 +250,23 @@ def test_a_server_that_gives_a_rejected_token_again_is_asked_once(scene: Scene) 
     scene.wait_listed(scene.ada)
     scene.far.repeats = True
     scene.far.end_access()
-    assert "it rejects the token that it gave" in scene.call(scene.ada)
-    assert "it rejects the token that it gave" in scene.call(scene.ada)
+    for _ in range(2):
+        assert "CONNECT_FAILED: it rejects the token that it gave: try again in 30 s" in scene.call(scene.ada)
     assert scene.far.refreshes == 1
+
+
+@pytest.mark.parametrize("refreshable", [True, False])
+def test_an_outage_that_rejects_each_token_ends_no_connection(scene: Scene, refreshable: bool) -> None:
+    scene.far.refreshable = refreshable
+    scene.connect(scene.ada)
+    scene.wait_listed(scene.ada)
+    scene.far.takes_tokens = False
+    for _ in range(3):
+        assert "CONNECT_FAILED: it rejects the token that it gave" in scene.call(scene.ada)
+    assert scene.far.refreshes == (1 if refreshable else 0)
+    scene.far.takes_tokens = True
+    assert scene.call(scene.ada) == "ada-there"
+    assert "connected</b> since" in scene.ada.browser().get("/").text
 
 
 def test_a_token_that_a_server_repeats_is_hidden(scene: Scene) -> None:

@@ -32,9 +32,7 @@ class Scene:
         self.config = MountConfig(name="far", url=f"{far.origin}/mcp", auth="oauth")
         self.stores = [ConnectionStore(store, keys) for _ in range(2)]
         self.secrets = SecretStore(store, keys)
-        self.servers = [
-            MountTokens(self.config, "digest", each, lambda: LINK, self._find_secret) for each in self.stores
-        ]
+        self.servers = [MountTokens(self.config, "digest", each, lambda: LINK, find_no_secret) for each in self.stores]
 
     async def connect(self, server: str = "digest") -> None:
         store, told = self.stores[0], self.far.issue("ada-there", "read")
@@ -54,9 +52,6 @@ class Scene:
 
     async def find_label(self, principal: str) -> str:
         return principal
-
-    async def _find_secret(self, _: MountConfig) -> str:
-        return ""
 
 
 def run(folder: Path, body: Callable[[Scene], Awaitable[None]]) -> None:
@@ -184,3 +179,27 @@ def test_scopes_that_a_call_lacks_during_a_refresh_lose_no_tokens(tmp_path: Path
         assert noted is not None and noted.signed_in == replace(after.signed_in, wanted="write")
 
     run(tmp_path, body)
+
+
+@pytest.mark.parametrize(("rejected_for", "ends"), [(0.0, True), (600.0, False)])
+def test_new_tokens_that_are_rejected_end_a_connection_after_a_while(
+    tmp_path: Path, rejected_for: float, ends: bool
+) -> None:
+    async def body(scene: Scene) -> None:
+        tokens = MountTokens(
+            scene.config, "digest", scene.stores[0], lambda: LINK, find_no_secret, rejected_for=rejected_for
+        )
+        first = await tokens.note_rejected("ada", await tokens.find("ada"))
+        tokens.note_accepted("ada")
+        again = await tokens.note_rejected("ada", await tokens.find("ada"))
+        assert first.code == again.code == "CONNECT_FAILED"
+        last = await tokens.note_rejected("ada", await tokens.find("ada"))
+        held = await scene.stores[0].find("ada", "far")
+        assert held is not None
+        assert (last.code, bool(held.ended)) == (("SIGN_IN_REQUIRED", True) if ends else ("CONNECT_FAILED", False))
+
+    run(tmp_path, body)
+
+
+async def find_no_secret(_: MountConfig) -> str:
+    return ""
