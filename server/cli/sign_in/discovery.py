@@ -40,6 +40,7 @@ class IssuerMetadata(msgspec.Struct, frozen=True):
     revocation_endpoint: str
     sends_issuer: bool  # in each redirect (RFC 9207)
     takes_documents: bool  # a client's id may be the URL of its metadata
+    scopes: tuple[str, ...] = ()  # that it names, of all its resources
     auth_methods: tuple[str, ...] = ()  # by which a client with a secret shows it at the token endpoint
 
 
@@ -145,6 +146,7 @@ def _parse_server(metadata: dict[str, Any], issuer: str, needs_page: bool) -> Is
         **optional,
         sends_issuer=metadata.get("authorization_response_iss_parameter_supported") is True,
         takes_documents=metadata.get("client_id_metadata_document_supported") is True,
+        scopes=_read_words(metadata.get("scopes_supported")),
         auth_methods=_read_words(metadata.get("token_endpoint_auth_methods_supported")),
     )
 

@@ -44,6 +44,7 @@ CALLBACK = "mounts/callback"
 DOCUMENT = "mounts/client.json"
 REMEDY = "give its mount a client_id that its operator has registered"
 MAX_CODE = 4_096  # characters
+OFFLINE = "offline_access"  # given with consent alone (OpenID Connect Core section 11)
 
 FindSecret = Callable[[MountConfig], Awaitable[str]]  # the secret of a client that the operator names
 
@@ -121,6 +122,7 @@ class MountSignIn:
             **create_challenge(verifier),
             "resource": found.resource,
             **({"scope": scope} if scope else {}),
+            **({"prompt": "consent"} if OFFLINE in found_sign_in.scopes else {}),
         }
         page = server.authorization_endpoint
         return f"{page}{'&' if urlsplit(page).query else '?'}{urlencode(asked)}"
@@ -165,7 +167,7 @@ class MountSignIn:
 
     async def _choose_scopes(self, found: FoundServer, principal: str) -> list[str]:
         """Return the scopes to ask for: with those that the person has, and those that a call has lacked (SEP-2350)."""
-        base = self._config.scopes or found.scopes
+        base = self._config.scopes or _add_offline_access(found)
         held = await self._store.find(principal, self._config.name)
         if held is None or held.server != self.server or held.signed_in is None:
             return list(base)
@@ -208,6 +210,13 @@ async def find_server(requests: OAuthRequests, url: str, *, needs_page: bool = T
         return await discover_by(requests, url, parse_challenge(header), needs_page=needs_page)
     except McpClientError as error:
         raise SignInFault(str(error)) from None
+
+
+def _add_offline_access(found: FoundServer) -> list[str]:
+    """Return the scopes that the resource names, and that for refresh tokens where the authorization server has it
+    (SEP-2207). Beside no others it is left out: a server gives what it gives by default."""
+    is_offered = found.scopes and OFFLINE in found.server.scopes
+    return [*found.scopes, OFFLINE] if is_offered else found.scopes
 
 
 def _refuse_mix_up(server: IssuerMetadata) -> None:

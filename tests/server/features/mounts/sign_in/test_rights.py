@@ -8,6 +8,7 @@ from tests.server.features.mounts.sign_in.test_sign_in import Scene
 from tests.server.features.mounts.sign_in.test_sign_in import far as far
 from tests.server.features.mounts.sign_in.test_sign_in import lines as lines
 from tests.server.features.mounts.sign_in.test_sign_in import scene as scene
+from tests.servers.home_page_server import AppUser
 
 
 def test_a_server_that_wants_more_rights_is_connected_again(scene: Scene) -> None:
@@ -25,9 +26,14 @@ def test_a_server_that_wants_more_rights_is_connected_again(scene: Scene) -> Non
     assert f"it wants more rights: {words[0]}" in told and words[2] not in told
 
 
+def find_asked(scene: Scene, who: AppUser | None = None) -> dict[str, str]:
+    """Return the query with which a person leaves for the authorization server."""
+    return dict(parse_qsl(urlsplit(scene.leave((who or scene.ada).browser()).location).query))
+
+
 def list_asked(scene: Scene) -> str:
     """Return the scopes that a sign-in asks for."""
-    return dict(parse_qsl(urlsplit(scene.leave(scene.ada.browser()).location).query))["scope"]
+    return find_asked(scene)["scope"]
 
 
 def test_more_rights_add_to_those_that_a_person_has(scene: Scene) -> None:
@@ -84,3 +90,20 @@ def test_rights_are_read_from_each_way_to_write_a_challenge(scene: Scene, needs:
     scene.far.needed_scope, scene.far.needs = "write", needs
     assert "it wants more rights: write" in scene.call(scene.ada)
     assert list_asked(scene) == "read write"
+
+
+def test_refresh_tokens_are_asked_for_where_the_authorization_server_has_a_scope_for_them(scene: Scene) -> None:
+    scene.far.metadata = {"scopes_supported": [*(f"scope-{number}" for number in range(99)), "offline_access"]}
+    asked = find_asked(scene)
+    assert (asked["scope"], asked["prompt"]) == ("read offline_access", "consent")
+    scene.connect(scene.ada)
+    assert list_asked(scene) == "read offline_access"
+    scene.far.challenge_scope = ""
+    assert "scope" not in find_asked(scene, scene.bob)
+
+
+@pytest.mark.parametrize("lines", [('scopes = ["a"]',)])
+def test_refresh_tokens_are_not_asked_for_beside_the_scopes_of_the_table(scene: Scene) -> None:
+    scene.far.metadata = {"scopes_supported": ["offline_access"]}
+    asked = find_asked(scene)
+    assert asked["scope"] == "a" and "prompt" not in asked
