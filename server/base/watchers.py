@@ -21,6 +21,10 @@ class Watchers:
 
         return stop
 
+    def notify_all(self) -> None:
+        for principal in list(self.by_principal):
+            self.notify(principal)
+
     def notify(self, principal: str) -> None:
         for notify in list(self.by_principal.get(principal, ())):
             notify()

@@ -12,6 +12,7 @@ from toolgate.server.app.host import AppHost, Job
 from toolgate.server.base.watch import watch_folders
 from toolgate.server.features.mounts.assembly.choices import LazyChoices
 from toolgate.server.features.mounts.assembly.mounts import MountFactory
+from toolgate.server.features.mounts.assembly.own_secrets import OwnSecrets
 from toolgate.server.features.mounts.assembly.pins import PinReader
 from toolgate.server.features.mounts.assembly.sign_ins import LazySignIns
 from toolgate.server.features.mounts.choices.switched_off import SwitchedOff
@@ -32,7 +33,7 @@ from toolgate.server.features.mounts.openers import make_id
 from toolgate.server.features.mounts.parts.client_sessions import LEFT_AFTER, LOOK
 from toolgate.server.features.mounts.parts.views import MountViews, ServedMount, find_key
 from toolgate.server.features.mounts.publisher import StatusPublisher
-from toolgate.server.features.mounts.upstream.errors import MountError, UpstreamFault
+from toolgate.server.features.mounts.upstream.errors import UpstreamFault
 from toolgate.server.protocol.notifications import LISTS
 from toolgate.tools.api.registry import Part, Registry
 
@@ -65,12 +66,14 @@ class MountsFeature:
         self._pins: PinReader | None = None
         self._choices: LazyChoices | None = None
         self._sign_ins: LazySignIns | None = None
+        self._secrets: OwnSecrets | None = None
         self._site: MountSite | None = None  # once a page is served
         self._serves = False  # whether other lists can be announced
 
     def build(self, host: AppHost) -> None:
         self._choices = LazyChoices(host, partial(self._note_choice, host), self._tell_processes)
         sign_ins = self._sign_ins = LazySignIns(host, partial(self._note_sign_in, host))
+        secrets = self._secrets = OwnSecrets(host, self._list_served, partial(self._fetch_lists, host))
         host.mount_names += host.config.mounts
         host.part_sources += (self._views.list_parts, self._list_events)
         host.metric_rows.append(lambda: mount_rows(lambda: [served.mount for served in self._list_served()]))
@@ -79,7 +82,7 @@ class MountsFeature:
         host.on.removal.append(lambda principal: self._end_principal(host, principal))
         host.page_parts += (
             lambda: self._open_site(host).mounts_part,
-            lambda: self._create_secrets_part(host),
+            secrets.open_part,
             lambda: self._create_connections_part(sign_ins),
             lambda: self._open_site(host).people_part,
         )
@@ -108,8 +111,9 @@ class MountsFeature:
         self._serves = True
         if host.is_shared and (bus := host.bus()) is not None:
             bus.mail.receive(KIND, ParkedOffice(self._find_parked).handle)
-            if self._choices is not None:
-                self._choices.share_with(bus)
+            for shared in (self._choices, self._sign_ins, self._secrets):
+                if shared is not None:
+                    shared.share_with(bus)
             self._comparison = FileComparison(bus, self._list_configs, self._publish_differing)
             host.jobs.append(Job(self._comparison.run, FOLLOW_AFTER))
             host.jobs.append(Job(self._follow_pins, PINS_EVERY))
@@ -124,31 +128,15 @@ class MountsFeature:
                 await self._mounts.close()
             if self._pins is not None:
                 await self._pins.book.close()
-            if self._choices is not None:
-                self._choices.close()
+            for closed in (self._choices, self._secrets):
+                if closed is not None:
+                    closed.close()
             if self._sign_ins is not None:
                 await self._sign_ins.close()
             await publisher.end()
 
-    def _create_secrets_part(self, host: AppHost) -> "PagePart":
-        from toolgate.server.features.mounts.kept_secrets.page_part import SecretsPart  # start-up: HTTP alone has pages
-
-        return SecretsPart(
-            SecretStore(host.store(), host.keys()), self._list_configs, partial(self._note_secrets, host)
-        )
-
-    async def _note_secrets(self, host: AppHost, principal: str, is_set: bool) -> None:
-        """A person has set or removed a secret of their own: conversations with another one end, and their clients
-        hear of what one that was set opens."""
-        for served in self._list_served():
-            served.mount.end_outdated(principal)
-            if is_set:
-                with contextlib.suppress(MountError):  # it is told at the call
-                    await served.mount.note_secrets(principal)
-                self._fetch_lists(host, served, principal)
-
     def _create_connections_part(self, sign_ins: LazySignIns) -> "PagePart":
-        from toolgate.server.features.mounts.sign_in.page_part import ConnectionsPart  # start-up, as above
+        from toolgate.server.features.mounts.sign_in.page_part import ConnectionsPart  # start-up: HTTP alone has pages
 
         return ConnectionsPart(sign_ins.open())
 

@@ -4,10 +4,12 @@ from collections.abc import Awaitable, Callable
 
 from toolgate.server.app.host import AppHost
 from toolgate.server.base.bus.bus import Bus
+from toolgate.server.features.mounts.assembly.sharing import ChangeSharing, PersonChange
 from toolgate.server.features.mounts.choices.book import ChoiceBook
-from toolgate.server.features.mounts.choices.sharing import ChoiceSharing
 from toolgate.server.features.mounts.choices.switched_off import SwitchedOff
 from toolgate.server.state.store import StateError
+
+TOPIC = "mount-choices"
 
 
 class LazyChoices:
@@ -24,7 +26,7 @@ class LazyChoices:
         self._on_change = on_change
         self._tell_processes = tell_processes
         self._book: ChoiceBook | None = None
-        self._sharing: ChoiceSharing | None = None  # with other servers on the state
+        self._sharing: ChangeSharing | None = None  # with other servers on the state
 
     def open(self) -> ChoiceBook:
         if self._book is None:
@@ -53,7 +55,8 @@ class LazyChoices:
 
     def share_with(self, bus: Bus) -> None:
         """Tell the other servers on the state, and hear of them."""
-        self._sharing = ChoiceSharing(bus, self.open())
+        book = self.open()
+        self._sharing = ChangeSharing(bus, TOPIC, lambda _: book.load_soon(), book.load_soon)
 
     async def remove(self, principal: str) -> None:
         """Forget a person. Raises StateError."""
@@ -64,7 +67,7 @@ class LazyChoices:
         if self._book is not None:
             self._book.close()
 
-    async def _share(self) -> None:
+    async def _share(self, principal: str) -> None:
         if self._sharing is not None:
-            self._sharing.tell()
+            self._sharing.tell(PersonChange(principal))
         await self._tell_processes()

@@ -4,10 +4,14 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from toolgate.server.app.host import AppHost
+from toolgate.server.base.bus.bus import Bus
+from toolgate.server.features.mounts.assembly.sharing import ChangeSharing, PersonChange
 from toolgate.server.features.mounts.config.mount_config import MountConfig
 from toolgate.server.features.mounts.kept_secrets.secret_store import SecretStore
 from toolgate.server.features.mounts.mount.sign_in_waits import PartCheck, SignInWaits
 from toolgate.server.features.mounts.openers import TokenSources, create_client_tokens, create_person_tokens
+
+TOPIC = "mount-sign-ins"
 
 if TYPE_CHECKING:
     from toolgate.server.features.mounts.grants.identities import Identities
@@ -21,6 +25,7 @@ class LazySignIns:
         self._host = host
         self._on_change = on_change
         self._service: SignInService | None = None
+        self._sharing: ChangeSharing | None = None  # with other servers on the state
         self._identities: Identities | None = None
 
     @property
@@ -41,8 +46,13 @@ class LazySignIns:
                 self._host.config.name,
                 self._on_change,
                 PrincipalNames(store).find_label,
+                self._share,
             )
         return self._service
+
+    def share_with(self, bus: Bus) -> None:
+        """Tell the other servers on the state, and hear of them."""
+        self._sharing = ChangeSharing(bus, TOPIC, self._take, self._note_loss)
 
     def take_pages(self, public_url: str) -> None:
         """Take the URL of the pages, and have people's sign-ins at an identity provider kept while a mount asks."""
@@ -83,6 +93,18 @@ class LazySignIns:
             await self._service.close()
         if self._identities is not None:
             await self._identities.close()
+
+    def _share(self, principal: str, mount: str, is_over: bool) -> None:
+        if self._sharing is not None:
+            self._sharing.tell(PersonChange(principal, mount, is_over))
+
+    def _take(self, change: PersonChange) -> None:
+        if self._service is not None:
+            self._service.take_change(change.principal, change.mount, is_over=change.is_over)
+
+    def _note_loss(self) -> None:
+        if self._service is not None:
+            self._service.note_loss()
 
     def _open_identities(self) -> "Identities":
         from toolgate.server.features.mounts.grants.identities import Identities  # start-up, as above

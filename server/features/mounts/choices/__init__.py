@@ -2,7 +2,6 @@
 
     switched_off   what one person has switched off, and the bounds of it
     book           all people's choices in memory, and their writes to the state
-    sharing        takes the choices that other servers on the state have stored
     rows           the table
 
 Enter at `book.ChoiceBook`. `parts.views` asks it for each client; without a choice nothing differs. What a server lists

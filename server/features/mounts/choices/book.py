@@ -48,14 +48,14 @@ class ChoiceBook:
     """The choices of all people.
 
     on_change: is called with a principal, and what they had and have switched off, when that differs; None is unknown
-    share: is awaited after a choice was stored here, of which other servers on the state don't know
+    share: is awaited with a principal after their choice was stored here: other servers on the state don't know of it
     """
 
     def __init__(
         self,
         store: Callable[[], Store],
         on_change: Callable[[str, SwitchedOff | None, SwitchedOff | None], None],
-        share: Callable[[], Awaitable[None]],
+        share: Callable[[str], Awaitable[None]],
         again: float = AGAIN,
     ) -> None:
         self._is_loaded = False
@@ -110,7 +110,7 @@ class ChoiceBook:
 
         after, changed_at = await store.transact(write, alone="mounts")
         self._take(principal, KnownChoice(after, changed_at))
-        await self._share()
+        await self._share(principal)
         return after
 
     async def remove(self, principal: str) -> None:

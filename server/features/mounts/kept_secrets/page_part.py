@@ -76,6 +76,10 @@ class SecretsPart:
     def watch(self, principal: str, notify: Callable[[], None]) -> Callable[[], None]:
         return self._watchers.watch(principal, notify)
 
+    def notify(self, principal: str) -> None:
+        """A person has set or removed a secret of theirs."""
+        self._watchers.notify(principal)
+
     def _find_users(self) -> defaultdict[str, list[MountConfig]]:
         """Return the mounts that use each name, other than those whose conversation belongs to nobody."""
         found: defaultdict[str, list[MountConfig]] = defaultdict(list)
@@ -92,15 +96,11 @@ class SecretsPart:
         except SecretError as error:
             text = str(error)
             return ActionResult(f"{text[:1].upper()}{text[1:]}.", 400)
-        await self._announce(principal, is_set=True)
+        await self._on_change(principal, True)
         return ActionResult(f"{name} is kept for you alone, and used from the next call on.")
 
     async def _remove(self, principal: str, name: str, _fields: Mapping[str, str]) -> ActionResult:
         if not await self._secrets.remove(principal, name):
             return ActionResult(ALREADY_REMOVED, 404)
-        await self._announce(principal, is_set=False)
+        await self._on_change(principal, False)
         return ActionResult(REMOVED)
-
-    async def _announce(self, principal: str, *, is_set: bool) -> None:
-        await self._on_change(principal, is_set)
-        self._watchers.notify(principal)

@@ -51,7 +51,8 @@ class IdentityKeeper(Protocol):
 
 class SignInService:
     """The sign-ins of one server. `name`: what it calls itself to others. `on_change(principal, mount,
-    is_over)` is called when a connection is another one, or ended; `find_label(principal)` returns a person's name."""
+    is_over)` is called when a connection is another one, or ended; `share`, called with the same, has the other servers
+    on the state hear of what is done here. `find_label(principal)` returns a person's name."""
 
     def __init__(
         self,
@@ -60,12 +61,14 @@ class SignInService:
         name: str,
         on_change: Callable[[str, str, bool], None],
         find_label: Callable[[str], Awaitable[str]],
+        share: Callable[[str, str, bool], None] = lambda *_: None,
         orphans_every: float = ORPHANS_EVERY,
     ) -> None:
         self.store = store
         self._orphans_every = orphans_every
         self._on_change = on_change
         self._find_label = find_label
+        self._share = share
         self.public_url = ""  # of the pages, once they are served
         self.identities: IdentityKeeper | None = None  # once people sign in here with an identity provider
         self._secrets = secrets
@@ -78,7 +81,10 @@ class SignInService:
     def open_tokens(self, config: MountConfig) -> MountTokens:
         """Return the tokens of a mount, which is one of this server's from now on."""
         find_link = partial(self._find_link, config.name)
-        found = MountTokens(config, digest_server(config), self.store, find_link, self._find_client_secret)
+        note_newer = partial(self.take_change, mount=config.name)
+        found = MountTokens(
+            config, digest_server(config), self.store, find_link, self._find_client_secret, note_newer=note_newer
+        )
         self._configs[config.name] = config
         self._tokens[config.name] = found
         return found
@@ -87,7 +93,7 @@ class SignInService:
         """Return what has the people of a mount sign in while their calls wait."""
 
         def note_change(principal: str) -> None:
-            self.note_change(principal, config.name)
+            self.take_change(principal, config.name)
 
         arrivals = ConnectionArrivals(self.store, config.name, digest_server(config), self.watch, note_change)
         find_link = partial(self._find_link, config.name)
@@ -139,11 +145,22 @@ class SignInService:
             await asyncio.sleep(self._orphans_every)
 
     def note_change(self, principal: str, mount: str, *, is_over: bool = False) -> None:
-        """A person has connected a mount, or ended that (`is_over`): nothing in memory counts."""
+        """A person has connected a mount here, or ended that (`is_over`): all servers on the state act on it."""
+        self.take_change(principal, mount, is_over=is_over)
+        self._share(principal, mount, is_over)
+
+    def take_change(self, principal: str, mount: str, *, is_over: bool = False) -> None:
+        """A person has connected a mount, or ended that, at whichever server: nothing in memory counts."""
         if (tokens := self._tokens.get(mount)) is not None:
             tokens.forget(principal)
         self._on_change(principal, mount, is_over)
         self._watchers.notify(principal)
+
+    def note_loss(self) -> None:
+        """What was done at other servers may have been missed: the state says more."""
+        for tokens in self._tokens.values():
+            tokens.forget_all()
+        self._watchers.notify_all()
 
     def watch(self, principal: str, notify: Callable[[], None]) -> Callable[[], None]:
         """Call `notify` at each change of a person's connections here. Return a function that stops this."""

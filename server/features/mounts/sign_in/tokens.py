@@ -50,8 +50,9 @@ class KeptToken(msgspec.Struct, frozen=True):
 
 class MountTokens:
     """The tokens of all people at one mount. `find_link()` returns where a person connects; `refresh(signed_in,
-    principal)` has new tokens sent, and `revoke(signed_in)` has them revoked. `rejected_for`: seconds after which a
-    server that rejects each new token ends a connection."""
+    principal)` has new tokens sent, and `revoke(signed_in)` has them revoked. `note_newer(principal)` is called for a
+    later connection that another server has stored, of which no word came. `rejected_for`: seconds after which a server
+    that rejects each new token ends a connection."""
 
     def __init__(
         self,
@@ -62,6 +63,7 @@ class MountTokens:
         find_secret: FindSecret,
         refresh: Refresh | None = None,
         revoke: Revoke | None = None,
+        note_newer: Callable[[str], None] = lambda _: None,
         rejected_for: float = REJECTED_FOR,
     ) -> None:
         self._config = config
@@ -71,7 +73,9 @@ class MountTokens:
         self._server = server
         self._store = store
         self._find_link = find_link
+        self._note_newer = note_newer
         self._kept: dict[str, KeptToken] = {}
+        self._made: dict[str, float] = {}  # when the connections that were read last were made, by principal
         self._work: dict[str, asyncio.Task[str]] = {}  # by principal
         self._requests = OAuthRequests(config.url)
         self._rejections = Rejections(store.now, rejected_for)
@@ -105,6 +109,11 @@ class MountTokens:
         """Use no token in memory: the person has connected again, or ended it."""
         self._kept.pop(principal, None)
         self._rejections.forget(principal)
+        self._made.pop(principal, None)
+
+    def forget_all(self) -> None:
+        """Have the state read again for each person's next request."""
+        self._kept.clear()
 
     def create_refusal(self, why: str = "") -> MountError:
         """Return the error of a call that needs a sign-in."""
@@ -134,7 +143,8 @@ class MountTokens:
             held = await self._store.find(principal, self._config.name)
             if held is not None and held.signed_in is not None and held.signed_in.access_token == token:
                 await self._store.end(held, REJECTED)
-        self.forget(principal)
+        self._kept.pop(principal, None)
+        self._rejections.forget(principal)
         return self.create_refusal(REJECTED)
 
     def note_accepted(self, principal: str) -> None:
@@ -160,10 +170,11 @@ class MountTokens:
             while True:
                 held = await self._store.find(principal, self._config.name)
                 if held is None or held.server != self._server:
-                    self.forget(principal)
+                    self._kept.pop(principal, None)
                     return ""
+                self._note_made(held)
                 if held.ended or held.signed_in is None:
-                    self.forget(principal)
+                    self._kept.pop(principal, None)
                     raise self.create_refusal(held.ended)
                 token = held.signed_in.access_token
                 is_over = held.expires_at is not None and self._store.now() >= held.expires_at
@@ -181,6 +192,14 @@ class MountTokens:
                     return await self._refresh(held, rejected)
         except StateError as error:
             raise MountError("SIGN_IN_REQUIRED", f"its tokens can't be read: {error.text}") from None
+
+    def _note_made(self, held: MountConnection) -> None:
+        """Have a connection noticed that is newer than the one that was read last."""
+        if self._made.pop(held.principal, held.made_at) < held.made_at:
+            self._note_newer(held.principal)
+        if len(self._made) >= MAX_KEPT:
+            del self._made[next(iter(self._made))]
+        self._made[held.principal] = held.made_at
 
     async def _wait_for_other(self, held: MountConnection) -> None:
         """Wait for the answer to a refresh that was sent by whoever. One that never came ends the connection."""

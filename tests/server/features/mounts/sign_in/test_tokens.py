@@ -201,5 +201,22 @@ def test_new_tokens_that_are_rejected_end_a_connection_after_a_while(
     run(tmp_path, body)
 
 
+def test_a_later_connection_of_another_server_is_noticed_at_the_next_look(tmp_path: Path) -> None:
+    async def body(scene: Scene) -> None:
+        newer: list[str] = []
+        tokens = MountTokens(
+            scene.config, "digest", scene.stores[0], lambda: LINK, find_no_secret, note_newer=newer.append
+        )
+        before = await tokens.find("ada")
+        tokens.forget_all()
+        assert await tokens.find("ada") == before and newer == []
+        await scene.connect()
+        assert await tokens.find("ada") == before  # for some seconds
+        tokens.forget_all()
+        assert await tokens.find("ada") == scene.far.last != before and newer == ["ada"]
+
+    run(tmp_path, body)
+
+
 async def find_no_secret(_: MountConfig) -> str:
     return ""
