@@ -2,14 +2,17 @@
 
 from collections.abc import Callable
 from functools import partial
+from secrets import token_hex
 
 from toolgate.server.app.host import AppHost
+from toolgate.server.base.bus.memory_keys import MemoryKeys
 from toolgate.server.features.mounts.assembly.pins import find_mode
 from toolgate.server.features.mounts.assembly.sign_ins import LazySignIns
 from toolgate.server.features.mounts.config.mount_config import MountConfig
 from toolgate.server.features.mounts.control import FOLDER
 from toolgate.server.features.mounts.lists.list_store import ListStore
 from toolgate.server.features.mounts.lists.personal_lists import PersonalLists
+from toolgate.server.features.mounts.mount.continued_calls import ContinuedCalls
 from toolgate.server.features.mounts.mount.mount import Mount
 from toolgate.server.features.mounts.mount.requests import RequestForwarder
 from toolgate.server.features.mounts.openers import create_opener, create_resolver
@@ -41,13 +44,17 @@ class MountFactory:
         self._on_lists = on_lists
         self._on_state = on_state
         self._on_turn = on_turn
+        bus = host.bus()
+        self._keys = MemoryKeys() if bus is None else bus.keys
+        self._issuer = "" if host.is_shared else token_hex(8)  # of tickets: another process knows nothing of this one's
 
     def create(self, config: MountConfig) -> ServedMount:
         host = self._host
         mount = self._create_mount(config)
         per = config.per or ("session" if config.url and host.config.is_remote else "person")
         waits = self._sign_ins.create_waits(config, partial(self._views.check, mount))
-        forwarder = RequestForwarder(mount, per, host.bus() if host.is_shared else None, waits)
+        continued = ContinuedCalls(self._keys, config.name, self._issuer) if config.limits.calls else None
+        forwarder = RequestForwarder(mount, per, host.bus() if host.is_shared else None, waits, continued)
         return ServedMount(mount, forwarder, PartMaker(config, forwarder), per)
 
     async def close(self, served: ServedMount) -> None:

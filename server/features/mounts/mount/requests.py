@@ -62,17 +62,24 @@ T = TypeVar("T")
 
 class RequestForwarder:
     """Carries requests to one mount. `per` says who shares a conversation. `bus`: that of several servers on the same
-    state; a client may come back to any of them. `sign_in`: for a mount at
-    which each person signs in."""
+    state; a client may come back to any of them. `sign_in`: for a mount at which each person signs in. `continued`: for
+    one whose calls are counted."""
 
-    def __init__(self, mount: Mount, per: str, bus: Bus | None = None, sign_in: SignInWaits | None = None) -> None:
+    def __init__(
+        self,
+        mount: Mount,
+        per: str,
+        bus: Bus | None = None,
+        sign_in: SignInWaits | None = None,
+        continued: ContinuedCalls | None = None,
+    ) -> None:
         self._mount = mount
         self.mount_name = mount.name
         self._per = per
         self._sign_in = sign_in
         self._limits = MountCallLimits(mount.config.limits)
         self._timers = {seconds: DeadlineTimer(seconds) for seconds in (mount.config.timeout, TASK_TIMEOUT)}
-        self._continued = ContinuedCalls()
+        self._continued = continued
         self.parked = ParkedRequests("" if bus is None else bus.replica.name)
         self._elsewhere = None if bus is None else ElsewhereParked(bus, mount.name)
 
@@ -127,7 +134,7 @@ class RequestForwarder:
         that has waited."""
         began = time.monotonic()
         try:
-            return await send(await self._continued.continues(context))
+            return await send(self._continued is not None and await self._continued.continues(context))
         except MountError as error:
             if self._sign_in is None or error.code != SIGN_IN or method not in KINDS:
                 raise
