@@ -9,6 +9,7 @@ import re
 import time
 from collections.abc import Iterable
 from functools import lru_cache
+from typing import Any
 
 MARKS = 2  # combining marks on one letter: no script needs more, and more can hide the text around
 # Runs of characters to check one by one. The rest, letters of common scripts, is shown as it is.
@@ -55,6 +56,24 @@ def suggest(word: str, choices: Iterable[str], prefix: str = "") -> str:
     begun = [name for name in names if word and name.casefold().startswith(f"{word.casefold()}-")]
     found = begun or list(filter(None, [closest(word, names)]))
     return f" (did you mean {' or '.join(f'{prefix}{name}' for name in found[:MAX_BEGUN])}?)" if found else ""
+
+
+def list_texts(value: Any) -> list[str]:
+    """Return the texts in a JSON value, with the names of its fields, in no order."""
+    texts = list[str]()
+    waiting = [value]
+    while waiting:
+        match waiting.pop():
+            case str() as text:
+                texts.append(text)
+            case dict() as fields:
+                texts += fields
+                waiting += fields.values()
+            case list() as items:
+                waiting += items
+            case _:
+                pass
+    return texts
 
 
 def to_line(text: str, limit: int) -> str:

@@ -10,6 +10,7 @@ from toolgate.server.features.mounts.assembly.pins import find_mode
 from toolgate.server.features.mounts.assembly.sign_ins import LazySignIns
 from toolgate.server.features.mounts.config.mount_config import MountConfig
 from toolgate.server.features.mounts.control import FOLDER
+from toolgate.server.features.mounts.kept_secrets.secret_store import KEY
 from toolgate.server.features.mounts.lists.list_store import ListStore
 from toolgate.server.features.mounts.lists.personal_lists import PersonalLists
 from toolgate.server.features.mounts.mount.continued_calls import ContinuedCalls
@@ -21,6 +22,7 @@ from toolgate.server.features.mounts.parts.views import MountViews, ServedMount
 from toolgate.server.features.mounts.pins.book import PinBook
 from toolgate.server.features.mounts.pins.gate import PinGate
 from toolgate.server.features.mounts.upstream.errors import UpstreamFault
+from toolgate.server.state.keys.sealed_state import Sealer
 
 
 class MountFactory:
@@ -64,10 +66,10 @@ class MountFactory:
 
     def _create_mount(self, config: MountConfig) -> Mount:
         host = self._host
-        store = ListStore(host.folder() / FOLDER, config)
+        store = ListStore(host.folder() / FOLDER, config, Sealer(host.keys().find(KEY), None))
         store.load()
         gate = PinGate(config, find_mode(host, config), self._pins, lambda: store.all)
-        gate.begin()
+        gate.begin(store.hidden)
         secrets, personal = create_resolver(host, config), None
         if config.is_personal or secrets is not None:
             personal = PersonalLists(host.store(), host.keys(), config.name, store.server)

@@ -107,7 +107,9 @@ class FirstLists:
         """Return how the mount did, and what it lists for clients that can nothing and for those that can all."""
         (trial,) = asyncio.run(try_mounts(self._config, [self._mount]))
         trials = [trial] if trial.code else [trial, *asyncio.run(try_mounts(self._config, [self._mount], ALL))]
-        found = {(item.kind, item.digest): item for each in trials for item in list_definitions(each.lists)}
+        found = {
+            (item.kind, item.digest): item for each in trials for item in list_definitions(each.lists, each.hidden)
+        }
         return trial, list(found.values())
 
     def _print(self, items: Sequence[ItemDefinition]) -> None:

@@ -12,7 +12,13 @@ from toolgate.server.base.principals.principal import LOCAL_NAME
 from toolgate.server.config.load import Config
 from toolgate.server.features.mounts.config.mount_config import MountConfig
 from toolgate.server.features.mounts.kept_secrets.resolver import ResolvedMount, list_hidden
-from toolgate.server.features.mounts.lists.list_store import MountLists, drop_long_names, fetch_lists
+from toolgate.server.features.mounts.lists.list_store import (
+    MountLists,
+    drop_long_names,
+    drop_secret_names,
+    fetch_lists,
+    list_repeated,
+)
 from toolgate.server.features.mounts.mount.pool import SessionKey
 from toolgate.server.features.mounts.mount.profile import NOTHING, ClientProfile
 from toolgate.server.features.mounts.openers import create_client_tokens, create_opener, create_resolver
@@ -27,13 +33,15 @@ UNTRIED = {  # the code and the reason, by `auth`
 
 
 class MountTrial(msgspec.Struct, frozen=True):
-    """How a mount did. `code` and `error` are "" where it works. `seconds`: until its lists were there."""
+    """How a mount did. `code` and `error` are "" where it works. `seconds`: until its lists were there; `hidden`: the
+    secrets that they repeat."""
 
     name: str
     seconds: float
     lists: MountLists = MountLists()
     code: str = ""
     error: str = ""
+    hidden: Collection[str] = ()
 
 
 async def try_mounts(
@@ -64,7 +72,9 @@ async def _try_mount(host: AppHost, mount: MountConfig, profile: ClientProfile) 
             hidden = list_hidden(resolved)
             session = await opener.open(SessionKey(principal, profile), resolved, lambda _method, _params: None)
             try:
-                lists = drop_long_names(await fetch_lists(session), mount.name)
+                listed = drop_long_names(await fetch_lists(session), mount.name)
+                secrets = [*resolved.values, *opener.list_tokens(principal)]
+                lists = drop_secret_names(listed, mount.name, secrets)
             finally:
                 await session.close()
     except MountError as error:
@@ -78,7 +88,8 @@ async def _try_mount(host: AppHost, mount: MountConfig, profile: ClientProfile) 
         return MountTrial(mount.name, time.monotonic() - began, code="INITIALIZE_TIMEOUT", error=said)
     finally:
         await opener.close()
-    return MountTrial(mount.name, time.monotonic() - began, lists)
+    repeated = list_repeated(lists, {*hidden, *secrets}.difference(mount.args))
+    return MountTrial(mount.name, time.monotonic() - began, lists, hidden=repeated)
 
 
 def describe_trial(trial: MountTrial) -> str:

@@ -1,11 +1,15 @@
 """Keep what a mounted server lists, by what a client can do. The last good lists lie on disk, so that a cold start
-shows them without starting a process. Those of single people lie in the state (`personal_lists`)."""
+shows them without starting a process. Those of single people lie in the state (`personal_lists`).
+
+A server may repeat a secret that it was given. Lists that do are sealed on the disk. A name that does is left out: it
+would stand in logs, choices and status files.
+"""
 
 import hashlib
 import logging
 import os
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +19,10 @@ from msgspec.structs import replace
 from toolgate.server.features.mounts.config.mount_config import MountConfig
 from toolgate.server.features.mounts.mount.profile import ClientProfile
 from toolgate.server.features.mounts.resource_uris import is_view
+from toolgate.server.features.mounts.upstream.errors import find_repeated
 from toolgate.server.features.mounts.upstream.session import UpstreamSession
+from toolgate.server.protocol.errors import InvalidParams
+from toolgate.server.state.keys.sealed_state import Sealer
 from toolgate.tools.api.text.json_text import JsonError, decode_json
 from toolgate.tools.workspace.files.state_file import read_regular
 
@@ -25,6 +32,7 @@ MAX_OF_PEOPLE = 10_000  # kinds of clients, each of one person
 MAX_PERSONAL = 256  # different lists of these: most people have the same
 MAX_NAME = 1_024  # characters of what names an item that has a pin
 MAX_FILE = 64 * 2**20  # bytes
+SEALED = "lists-of-all"  # what a sealed value is bound to
 SKILLS = "io.modelcontextprotocol/skills"  # the extension of servers that have them
 LISTS = (  # capability or extension of the mounted server → method, and its field
     ("tools", "tools/list", "tools"),
@@ -54,10 +62,20 @@ class MountLists(msgspec.Struct, frozen=True):
     ttl: float | None = None
 
 
+class SharedLists(msgspec.Struct):
+    """Lists that are nobody's alone, and the secrets that they repeat, by profile."""
+
+    by_profile: dict[str, MountLists] = {}
+    hidden: dict[str, list[str]] = {}
+
+
 class KeptLists(msgspec.Struct):
+    """What a file holds: `by_profile`, or `sealed` SharedLists in its place."""
+
     version: int
     digest: str
     by_profile: dict[str, MountLists]
+    sealed: str = ""
 
 
 async def fetch_lists(session: UpstreamSession) -> MountLists:
@@ -98,6 +116,24 @@ def drop_long_names(lists: MountLists, mount: str) -> MountLists:
     return replace(lists, **kept)
 
 
+def drop_secret_names(lists: MountLists, mount: str, secrets: Collection[str]) -> MountLists:
+    """Return the lists without items whose names repeat secrets."""
+    fields: dict[str, Items] = {field: getattr(lists, field) for field, _ in NAMED}
+    named = [item.get(key) for field, key in NAMED for item in fields[field]]
+    found = find_repeated(named, secrets)
+    if not found:
+        return lists
+    kept = {field: [item for item in fields[field] if not find_repeated(item.get(key), found)] for field, key in NAMED}
+    left = len(named) - sum(map(len, kept.values()))
+    log.warning("mount %s: %d items are left out: their names repeat a secret of the mount", mount, left)
+    return replace(lists, **kept)
+
+
+def list_repeated(lists: MountLists, secrets: Collection[str]) -> Collection[str]:
+    """Return the secrets that the lists repeat."""
+    return find_repeated([lists.instructions, *(getattr(lists, field) for field, _ in NAMED)], secrets)
+
+
 def read_kept(file: Path) -> KeptLists:
     """Return what a file holds. Raises OSError and JsonError."""
     return decode_json(read_regular(file, MAX_FILE), KeptLists)
@@ -105,23 +141,26 @@ def read_kept(file: Path) -> KeptLists:
 
 class ListStore:
     """The lists of one mount. Those of another command or URL of the same name are not its own: `server` is their
-    digest. What one person alone is shown is not written to the file."""
+    digest. What one person alone is shown is not written to the file; what repeats a secret is, by a `sealer`."""
 
-    def __init__(self, folder: Path, config: MountConfig) -> None:
+    def __init__(self, folder: Path, config: MountConfig, sealer: Sealer | None = None) -> None:
         self._file = folder / f"{config.name}.json"
         self.server = _digest(config)
         self._by_profile: dict[str, MountLists] = {}
         self._personal: dict[str, MountLists] = {}
+        self._sealer = sealer
+        self.hidden: dict[str, list[str]] = {}  # by profile: secrets that lists of all repeat
 
     def load(self) -> None:
         """Read the file, if it is this mount's. Blocks."""
         try:
             kept = read_kept(self._file)
             if (kept.version, kept.digest) == (VERSION, self.server):
-                self._by_profile = kept.by_profile
+                shared = self._unseal(kept.sealed) if kept.sealed else SharedLists(kept.by_profile)
+                self._by_profile, self.hidden = shared.by_profile, shared.hidden
         except FileNotFoundError:
             pass
-        except (OSError, JsonError) as error:
+        except (OSError, JsonError, InvalidParams, msgspec.ValidationError) as error:  # the key may be lost
             log.warning("the lists in %s can't be read: %s", self._file, error)
 
     def find(self, profile: ClientProfile) -> MountLists | None:
@@ -161,8 +200,9 @@ class ListStore:
         latest_first = reversed([*self.all.values()])
         return list({id(lists): lists for lists in latest_first}.values())[::-1]
 
-    def put(self, profile: ClientProfile, lists: MountLists) -> bool:
-        """Take new lists, and return whether they differ. An empty list does not replace one that is not."""
+    def put(self, profile: ClientProfile, lists: MountLists, hidden: Collection[str] = ()) -> bool:
+        """Take new lists with the secrets that they repeat, and return whether they differ. An empty list does not
+        replace one that is not."""
         kept, most = self._choose(profile), MAX_OF_PEOPLE if profile.principal else MAX_PROFILES
         key = profile.key.decode()
         before = kept.pop(key, None)
@@ -170,14 +210,24 @@ class ListStore:
             lists = before
         kept[key] = next((known for known in self.distinct if known == lists), lists)
         _make_room(kept, kept[key], most)
-        return lists != before
+        is_new = lists != before
+        if not profile.principal:
+            repeated = sorted({*hidden, *(() if is_new else self.hidden.get(key, ()))})
+            others = {name: each for name, each in self.hidden.items() if name in kept and name != key}
+            self.hidden = {**others, key: repeated} if repeated else others
+        return is_new
 
     def _choose(self, profile: ClientProfile) -> dict[str, MountLists]:
         return self._personal if profile.principal else self._by_profile
 
     def save(self) -> None:
         """Write the file. Blocks."""
-        data = msgspec.json.encode(KeptLists(VERSION, self.server, self._by_profile))
+        try:
+            kept = KeptLists(VERSION, self.server, *self._seal())
+        except (OSError, RecursionError) as error:  # of the file of the key; of what is nested too deeply
+            log.warning("the lists of mount %s can't be kept: %s", self._file.stem, error)
+            return
+        data = msgspec.json.encode(kept)
         part = self._file.with_suffix(f".{os.getpid()}-{os.urandom(4).hex()}.part")  # several may be written at once
         try:
             self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -187,6 +237,19 @@ class ListStore:
             part.replace(self._file)
         except OSError as error:
             log.warning("the lists of a mount can't be kept in %s: %s", self._file, error)
+
+    def _seal(self) -> tuple[dict[str, MountLists], str]:
+        """Return the lists as they may be written, or sealed if any of them repeats a secret. Raises OSError."""
+        if not self.hidden:
+            return self._by_profile, ""
+        shared = SharedLists(self._by_profile, self.hidden)
+        return {}, self._sealer.seal(shared, "", [SEALED, self.server]) if self._sealer is not None else ""
+
+    def _unseal(self, sealed: str) -> SharedLists:
+        """Raises InvalidParams, msgspec.ValidationError and OSError."""
+        if self._sealer is None:
+            return SharedLists()
+        return msgspec.convert(self._sealer.unseal(sealed, "", [SEALED, self.server]), SharedLists)
 
 
 def _make_room(kept: dict[str, MountLists], new: MountLists, most: int) -> None:

@@ -18,7 +18,14 @@ from toolgate.server.features.mounts.kept_secrets.resolver import (
     SecretResolver,
     list_hidden,
 )
-from toolgate.server.features.mounts.lists.list_store import ListStore, MountLists, drop_long_names, fetch_lists
+from toolgate.server.features.mounts.lists.list_store import (
+    ListStore,
+    MountLists,
+    drop_long_names,
+    drop_secret_names,
+    fetch_lists,
+    list_repeated,
+)
 from toolgate.server.features.mounts.lists.personal_lists import PersonalLists
 from toolgate.server.features.mounts.mount.backoff import RestartDelay
 from toolgate.server.features.mounts.mount.mount_standing import MountRecord, MountStanding, MountState, RunningMount
@@ -237,10 +244,11 @@ class Mount:
     def _show(
         self, profile: ClientProfile, lists: MountLists, secrets: Collection[str], *, is_news: bool = True
     ) -> bool:
-        """Show lists from now on, and return whether they differ. `is_news`: clients may have been shown others."""
-        if not self._store.put(profile, lists):
+        """Show lists from now on, and return whether they differ. `is_news`: clients may have been shown others. What
+        is kept of them lacks the secrets; arguments are none, since others on the machine see them."""
+        name, hidden = profile.key.decode(), list_repeated(lists, {*secrets}.difference(self.config.args))
+        if not self._store.put(profile, lists, hidden):
             return False
-        name, hidden = profile.key.decode(), secrets if profile.principal else ()
         self._gate.note(name, self._store.all[name], hidden)
         self._on_change(profile.principal if is_news else "")  # before anybody may be shown them
         return True
@@ -418,7 +426,7 @@ class Mount:
             waits = error.code not in ("SIGN_IN_REQUIRED", "IDENTITY_MISSING")  # until then nobody has tried anything
             self.standing.note_failure(key.principal, fault, is_theirs=is_theirs, waits=waits)
             raise fault.create_error() from None
-        session.hidden = hidden
+        session.hidden, session.secrets = hidden, mount.values
         session.owner = self._find_owner(key, found)
         self.standing.note_open(key.principal)
         opened = time.monotonic()
@@ -451,7 +459,9 @@ class Mount:
         if session.owner != owner:  # other secrets hold since
             return None
         try:
-            return drop_long_names(await fetch_lists(session), self.name), session.hidden
+            listed = drop_long_names(await fetch_lists(session), self.name)
+            tokens = self._opener.list_tokens(key.principal)
+            return drop_secret_names(listed, self.name, [*session.secrets, *tokens]), session.hidden
         except UpstreamRefusedError as error:
             told = hide_secrets(str(error), [*session.hidden, *self._opener.list_tokens(key.principal)])
             raise MountError("LIST_FAILED", f"it refused to list what it has: {told}") from None

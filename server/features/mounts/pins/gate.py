@@ -13,6 +13,7 @@ that can do more. After that, and where a person has seen the first lists, it is
 
 import hashlib
 import logging
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -61,8 +62,10 @@ class PinGate:
         self._taken_at: float | None = None  # when the first lists were taken here
         self._hidden: dict[str, Collection[str]] = {}  # by profile: secrets that stay out of what is kept
 
-    def begin(self) -> None:
-        """Take what was listed before the start. A mount that holds nothing costs no look at the state."""
+    def begin(self, hidden: Mapping[str, Collection[str]] | None = None) -> None:
+        """Take what was listed before the start, and by profile what is `hidden` of it. A mount that holds nothing
+        costs no look at the state."""
+        self._hidden.update(hidden or {})
         if self._mode == "hold" or not self._book.may_know(flags.MOUNT_BASELINE, self._config.name):
             self.renew()
         else:
@@ -79,17 +82,21 @@ class PinGate:
             self._listed.clear()
         seen, listed = set[int](), dict(self._list_all())
         self._hidden = {profile: hidden for profile, hidden in self._hidden.items() if profile in listed}
+        by_lists = defaultdict[int, set[str]](set)  # equal lists may have been fetched with several secrets
+        for profile, hidden in self._hidden.items():
+            by_lists[id(listed[profile])].update(hidden)
         for profile, lists in listed.items():
             if id(lists) in seen:  # those of another person
                 self._listed.add(profile)
             else:
                 seen.add(id(lists))
-                self.note(profile, lists, self._hidden.get(profile, ()))
+                self.note(profile, lists, by_lists[id(lists)])
 
     def note(self, profile: str, lists: MountLists, hidden: Collection[str] = ()) -> None:
         """Take what is listed for clients of a profile, before anybody is shown it. What is kept of it, and told in the
-        log, has no `hidden` texts: the secrets of a person who alone is shown it."""
+        log, has no `hidden` texts: secrets that the mounted server repeats."""
         self._counts = None
+        self._hidden.pop(profile, None)
         if hidden:
             self._hidden[profile] = hidden
         if self._mode == "allow":

@@ -5,12 +5,11 @@ tool of another server.
 """
 
 import re
-from collections.abc import Collection, Iterator
-from typing import Any
+from collections.abc import Collection
 
 import msgspec
 
-from toolgate.server.base.text import UNSEEN
+from toolgate.server.base.text import UNSEEN, list_texts
 from toolgate.server.features.mounts.pins.difference import show_unseen
 
 DIRECTION = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
@@ -24,7 +23,7 @@ def find_marks(data: bytes, others: Collection[str] = ()) -> list[str]:
     """Return the marks of one form of an item, in words. `others` are tools of other servers."""
     if not data:
         return ["too large to be shown"]
-    texts = [EMOJI.sub("", text) for text in _list_texts(msgspec.json.decode(data))]
+    texts = [EMOJI.sub("", text) for text in list_texts(msgspec.json.decode(data))]
     unseen = {
         each for text in texts if not (text.isascii() and text.isprintable()) for each in text if _is_unseen(each)
     }
@@ -45,15 +44,3 @@ def is_distinct(name: str) -> bool:
 
 def _is_unseen(character: str) -> bool:
     return character not in "\n\t\r" and (not character.isprintable() or re.match(UNSEEN, character) is not None)
-
-
-def _list_texts(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict):
-        for name, each in value.items():
-            yield name
-            yield from _list_texts(each)
-    elif isinstance(value, list):
-        for each in value:
-            yield from _list_texts(each)

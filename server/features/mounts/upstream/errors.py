@@ -1,10 +1,11 @@
 """Name what can go wrong with a mounted server: a code, which docs/gateway.md explains, and a sentence."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import msgspec
 
+from toolgate.server.base.text import list_texts
 from toolgate.tools.api.errors import ToolError
 
 LOOP = "LOOP"  # also in the data of the refusal of a server that finds itself on the path
@@ -72,6 +73,13 @@ def hide_secrets(text: str, secrets: Iterable[str]) -> str:
         if len(secret) >= MIN_SECRET:
             text = text.replace(secret, "…")
     return text
+
+
+def find_repeated(value: Any, secrets: Iterable[str]) -> Collection[str]:
+    """Return those of the values that a JSON value repeats."""
+    known = {secret for secret in secrets if len(secret) >= MIN_SECRET}
+    text = "\0".join(list_texts(value)) if known else ""
+    return [secret for secret in known if secret in text]
 
 
 class UpstreamFault(msgspec.Struct, frozen=True):

@@ -57,14 +57,16 @@ class ForwardedParams(msgspec.Struct, frozen=True):
 
 
 class UpstreamSession:
-    """One conversation. `capabilities` are what the mounted server was told of the client; `hidden` are secrets that
-    its words are not repeated with, `owner` the principal whose own secrets it was opened with, or ""."""
+    """One conversation. `capabilities` are what the mounted server was told of the client; `hidden` is what its words
+    are not repeated with, `secrets` those of it that are kept sealed, `owner` the principal whose own secrets it was
+    opened with, or ""."""
 
     def __init__(self, peer: UpstreamPeer, info: UpstreamInfo, capabilities: Mapping[str, Any]) -> None:
         self.peer = peer
         self.info = info
         self.capabilities = capabilities
         self.hidden: Collection[str] = ()
+        self.secrets: Collection[str] = ()
         self.owner = ""
         self._following: asyncio.Task[None] | None = None
         self._works: set[asyncio.Task[None]] = set()

@@ -170,15 +170,21 @@ class FarServer:
     def _names(self, params: dict[str, Any], is_modern: bool) -> list[str]:
         can = params["_meta"][CAPABILITIES] if is_modern else self.capabilities
         grown = [f"grown_{number}" for number in range(self.grown)]
-        grown += [self.headers["X-Far-Tool"]] if "X-Far-Tool" in self.headers else []
+        grown += [self._key_tool] if self._key_tool else []
         grown += TASKS if os.environ.get("FAR_TASKS") and not is_modern else ()
         return [name for name in [*NAMES, *grown] if name not in ASKING or _needs(name) in can]
 
+    @property
+    def _key_tool(self) -> str:
+        """The tool that is named by its key, and repeats it."""
+        return self.headers.get("X-Far-Tool", "").removeprefix("key-")
+
     def _tool(self, name: str) -> dict[str, Any]:
+        repeated = f" by {self.headers['X-Far-Tool']}" if name == self._key_tool else ""
         return {
             "name": name,
             "title": f"The tool {name}",
-            "description": f"does {name}",
+            "description": f"does {name}{repeated}",
             "inputSchema": MIRRORED
             if name == "headers"
             else {"type": "object", "properties": {"n": {"type": "integer", "default": 1}}},

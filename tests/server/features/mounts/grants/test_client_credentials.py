@@ -12,6 +12,7 @@ from tests.clients.raw_http_client import site
 from tests.server.auth.minted_tokens import Signed
 from tests.server.features.mounts.grants.far_grants import CLIENT, SECRET, FarGrants, far_grants
 from tests.server.features.mounts.kept_secrets.test_secrets import (
+    describe_tools,
     find_files_with,
     list_far,
     principal,
@@ -80,6 +81,20 @@ def test_the_team_has_one_token_for_all_and_it_is_nowhere_else(far: FarGrants, t
             assert find_files_with(listening.state, text) == [] and text not in listening.log()
         outbound = {each.partition("-")[0] for each in far.seen if each.startswith("Bearer ")}
         assert outbound == {"Bearer at"} and not [each for each in far.seen if "eyJ" in each], "no client's token"
+
+
+def test_a_token_that_its_server_lists_is_shown_and_not_written(far: FarGrants, tmp_path: Path) -> None:
+    far.echoes = True
+    options = ("--auth", "oauth", *write_config(tmp_path, machine_mount(far)))
+    with site(tmp_path / "server", *options) as listening:
+        people = People(Signed(listening))
+        set_secret(listening.state, "FAR", SECRET)
+        people.wait_listed("ada")
+        (token,) = far.access
+        assert describe_tools(people, "ada")["far__whoami"] == f"Bearer {token}"
+        assert list_far(people, "ada") == {"far__whoami", "far__of_the_team"}  # the third one has it as its name
+        assert eventually((listening.state / "cache/mounts/far.json").exists)
+        assert find_files_with(listening.state, token) == [] and token not in listening.log()
 
 
 def test_a_persons_own_secret_gets_a_token_of_their_own(far: FarGrants, tmp_path: Path) -> None:

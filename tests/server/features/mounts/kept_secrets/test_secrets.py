@@ -114,6 +114,56 @@ def test_nothing_that_the_server_writes_has_a_secret(start: Start, tmp_path: Pat
     assert KEY not in server.log()
 
 
+def test_mount_add_shows_and_keeps_no_secret(far: FarSite, tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    set_secret(state, "TOOL", f"key-{KEY}")
+    add = [COMMAND, "mount", "add", "far", "--url", far.url, "--header", "X-Far-Tool=${secret:TOOL}"]
+    words = [*add, "--state", str(state), *write_config(tmp_path, "")]
+    done = forked_command.run(words, "", cwd=tmp_path, env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)})
+    assert done.returncode == 0 and f'"does {KEY} by …"' in done.stdout, done
+    assert find_files_with(state, f"key-{KEY}") == []
+
+
+def describe_tools(people: People, who: str) -> dict[str, str]:
+    _, listed = people.request(who, "tools/list", {})
+    return {tool["name"]: tool.get("description", "") for tool in listed["result"]["tools"]}
+
+
+def test_what_a_team_secret_lists_is_shown_and_not_written(far: FarSite, tmp_path: Path) -> None:
+    table = url_mount(far.url, "far", 'headers = { X-Far-Tool = "${secret:TOOL}" }', 'on_change = "warn"')
+    options = ("--auth", "oauth", *write_config(tmp_path, table), "--audit", "on")
+    with site(tmp_path / "server", *options) as listening:
+        signed = Signed(listening)
+        people = People(signed)
+        for name in ("first", "second"):
+            set_secret(listening.state, "TOOL", f"key-{name}")
+            assert eventually(lambda name=name: f"far__{name}" in describe_tools(people, "ada")), listening.log()
+            assert describe_tools(people, "ada")[f"far__{name}"] == f"does {name} by key-{name}"
+            assert people.call("ada", f"far__{name}") == f"no tool {name}"
+        state, log = listening.state, listening.log()
+        assert "new or changed since it was approved: tool 'second'" in log
+    far.process.kill()
+    with site(tmp_path / "server", *options) as listening:
+        signed.site, signed.issuer = listening, listening.url
+        assert "far__second" in describe_tools(people, "ada")  # by the sealed lists
+        log += listening.log()
+    for value in ("key-first", "key-second"):
+        assert find_files_with(state, value) == [] and value not in log
+
+
+def test_a_name_that_repeats_a_secret_is_left_out(far: FarSite, tmp_path: Path) -> None:
+    options = ("--auth", "oauth", *write_config(tmp_path, tool_mount(far)))
+    with site(tmp_path / "server", *options) as listening:
+        people = People(Signed(listening))
+        for who, value in (("", "tool-of-all"), (principal("ada"), "tool-of-ada")):
+            set_secret(listening.state, "TOOL", value, who)
+            people.wait_listed("ada")
+            people.wait_listed("bob")
+            assert {name for name in list_far(people, "ada") | list_far(people, "bob") if "tool-of" in name} == set()
+            assert find_files_with(listening.state, value) == [] and value not in listening.log()
+        assert "items are left out: their names repeat a secret of the mount" in listening.log()
+
+
 def test_a_persons_own_goes_before_the_teams_and_is_nobody_elses(far: FarSite, tmp_path: Path) -> None:
     options = ("--auth", "oauth", *write_config(tmp_path, header_mount(far)))
     with site(tmp_path / "server", *options) as listening:
@@ -161,18 +211,17 @@ def test_what_a_persons_secret_lists_is_shown_to_nobody_else(tmp_path: Path) -> 
         table = url_mount(far.url, "far", 'headers = { X-Far-Tool = "${secret:TOOL}" }')
         with site(tmp_path / "server", "--auth", "oauth", *write_config(tmp_path, table)) as listening:
             people = People(Signed(listening))
-            set_secret(listening.state, "TOOL", "of-all")
+            set_secret(listening.state, "TOOL", "key-of-all")
             for who in ("ada", "bob"):
                 people.wait_listed(who)
             assert "far__of-all" in list_far(people, "ada") & list_far(people, "bob")
-            set_secret(listening.state, "TOOL", "private-to-ada", principal("ada"))
+            set_secret(listening.state, "TOOL", "key-private-to-ada", principal("ada"))
             assert eventually(lambda: "far__private-to-ada" in list_far(people, "ada"))
             assert "far__of-all" not in list_far(people, "ada")
             for _ in range(3):
                 assert {"far__private-to-ada", "far__of-all"} & list_far(people, "bob") == {"far__of-all"}
                 assert "far__private-to-ada" in list_far(people, "ada")
-            assert "of-all" in (listening.state / "cache/mounts/far.json").read_text()
-            assert "private-to-ada" not in (listening.state / "cache/mounts/far.json").read_text()
+            assert find_files_with(listening.state, "key-private-to-ada") == []
             status, answered = people.request("bob", "tools/call", {"name": "far__private-to-ada", "arguments": {}})
             assert "result" not in answered, (status, answered)
 
@@ -255,10 +304,10 @@ def test_another_secret_of_the_team_shows_what_it_lists(tmp_path: Path) -> None:
         options = ("--auth", "oauth", *write_config(tmp_path, tool_mount(far)))
         with site(tmp_path / "server", *options) as listening:
             people = People(Signed(listening))
-            set_secret(listening.state, "TOOL", "first")
+            set_secret(listening.state, "TOOL", "key-first")
             for who in ("ada", "bob"):
                 assert eventually(lambda who=who: "far__first" in list_far(people, who))
-            set_secret(listening.state, "TOOL", "second")
+            set_secret(listening.state, "TOOL", "key-second")
             for who in ("ada", "bob"):
                 assert eventually(lambda who=who: "far__second" in list_far(people, who))
                 assert "far__first" not in list_far(people, who)
@@ -269,8 +318,8 @@ def test_what_one_person_is_shown_renames_nothing_of_all(tmp_path: Path) -> None
         options = ("--auth", "oauth", *write_config(tmp_path, tool_mount(far)))
         with site(tmp_path / "server", *options) as listening:
             people = People(Signed(listening))
-            set_secret(listening.state, "TOOL", "team_tool")
+            set_secret(listening.state, "TOOL", "key-team_tool")
             assert eventually(lambda: "far__team_tool" in list_far(people, "bob"))
-            set_secret(listening.state, "TOOL", "team.tool", principal("ada"))
+            set_secret(listening.state, "TOOL", "key-team.tool", principal("ada"))
             assert eventually(lambda: any(name.startswith("far__team_tool_") for name in list_far(people, "ada")))
             assert "far__team_tool" in list_far(people, "bob")

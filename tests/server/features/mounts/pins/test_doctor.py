@@ -79,7 +79,7 @@ def test_what_is_held_and_marked_is_said(tmp_path: Path, capsys: pytest.CaptureF
             "far: tool sum names tools of other servers: WebSearch",
         ]
         assert eventually(lambda: all(mark in list_mounts() for mark in marks))
-        assert "held" not in list_mounts()
+        assert "held:" not in list_mounts()
         mount.say(tools=[tool("echo", title="new"), tool("more")])
         client.text("far__reload")
         held = "far: held: 2; toolgate mount review far shows what has changed"

@@ -30,7 +30,7 @@ def opened(tmp_path: Path) -> Iterator[tuple[Site, People]]:
         table = url_mount(far.url, "far", TOOL_OF_SECRET)
         with site(tmp_path / "server", "--auth", "oauth", *write_config(tmp_path, table)) as listening:
             people = People(Signed(listening))
-            set_secret(listening.state, "TOOL", "tool-of-the-team")
+            set_secret(listening.state, "TOOL", "key-tool-of-the-team")
             for who in ("ada", "bob"):
                 people.wait_listed(who)
             yield listening, people
@@ -47,9 +47,9 @@ def is_known(people: People, tool: str) -> bool:
 
 def test_what_one_person_lacks_is_explained_to_nobody_else(opened: tuple[Site, People]) -> None:
     listening, people = opened
-    set_secret(listening.state, "TOOL", "first-of-ada", principal("ada"))
+    set_secret(listening.state, "TOOL", "key-first-of-ada", principal("ada"))
     assert eventually(lambda: "far__first-of-ada" in list_far(people, "ada"))
-    set_secret(listening.state, "TOOL", "second-of-ada", principal("ada"))
+    set_secret(listening.state, "TOOL", "key-second-of-ada", principal("ada"))
     assert eventually(lambda: "far__first-of-ada" not in list_far(people, "ada"))
     assert eventually(lambda: HELD in call(people, "ada", "far__second-of-ada")), listening.log()
     assert "unknown tool" in call(people, "bob", "far__second-of-ada")
@@ -61,7 +61,7 @@ def test_no_pin_and_no_log_has_a_persons_secret(
     listening, people = opened
     secrets = ("first-of-ada", "second-of-ada")
     for value in secrets:
-        set_secret(listening.state, "TOOL", value, principal("ada"))
+        set_secret(listening.state, "TOOL", f"key-{value}", principal("ada"))
         assert eventually(lambda value=value: is_known(people, f"far__{value}"))
     words = ("mount", "review", "far", "--config", str(tmp_path / "mounts.toml"), "--state", str(listening.state))
 
@@ -69,29 +69,33 @@ def test_no_pin_and_no_log_has_a_persons_secret(
         assert main.run((*words, *more)) == 0
         return capsys.readouterr().out
 
-    assert eventually(lambda: "tool … " in review())
-    assert 'description: "does …"' in review()
+    assert eventually(lambda: "tool second-of-ada " in review())
+    assert 'description: "does second-of-ada by …"' in review()
     digest = json.loads(review("--json"))["items"][0]["digest"]
     review("--approve", digest)
     assert eventually(lambda: "far__second-of-ada" in list_far(people, "ada"))
     for value in secrets:
-        kept = [path.name for path in find_files_with(listening.state, value) if path.name.startswith("state.db")]
-        assert kept == [] and value not in listening.log()
+        kept = [
+            path.name for path in find_files_with(listening.state, f"key-{value}") if path.name.startswith("state.db")
+        ]
+        assert kept == [] and f"key-{value}" not in listening.log()
 
 
-def test_a_start_pins_what_a_person_was_shown_without_their_secret(tmp_path: Path) -> None:
+@pytest.mark.parametrize("owner", ["", principal("ada")], ids=["team", "person"])
+def test_a_start_pins_what_was_shown_without_the_secret(tmp_path: Path, owner: str) -> None:
     with far_site(tmp_path, "legacy") as far:
         options = write_config(tmp_path, url_mount(far.url, "far", TOOL_OF_SECRET, 'on_change = "allow"'))
         with site(tmp_path / "server", "--auth", "oauth", *options) as listening:
             signed = Signed(listening)
             people = People(signed)
-            set_secret(listening.state, "TOOL", "first-of-ada", principal("ada"))
+            set_secret(listening.state, "TOOL", "key-first-of-ada", owner)
             people.wait_listed("ada")
-            assert eventually(lambda: count_rows(listening.state) == 1)
+            file = listening.state / "cache/mounts/far.json"
+            assert eventually(lambda: count_rows(listening.state) == 1 if owner else file.exists())
         options = write_config(tmp_path, url_mount(far.url, "far", TOOL_OF_SECRET))
         with site(tmp_path / "server", "--auth", "oauth", *options) as listening:
             signed.site, signed.issuer = listening, listening.url
             assert eventually(lambda: "far__first-of-ada" in list_far(people, "ada"))
             state, log = listening.state, listening.log()
-    kept = [path.name for path in find_files_with(state, "first-of-ada") if path.name.startswith("state.db")]
-    assert kept == [] and "first-of-ada" not in log
+    assert find_files_with(state, "key-first-of-ada") == []
+    assert "key-first-of-ada" not in log

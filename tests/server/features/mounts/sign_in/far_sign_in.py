@@ -210,7 +210,8 @@ def create_handler(far: FarSignIn) -> type[http.server.BaseHTTPRequestHandler]:
                 case "tools/list":
                     names = ["whoami", f"of_{subject.replace('-', '_')}", *far.tools]
                     names += [given.removeprefix("Bearer ")] if far.echoes else []
-                    told = {"tools": [{"name": name, "inputSchema": {"type": "object"}} for name in names]}
+                    about = {"inputSchema": {"type": "object"}, **({"description": given} if far.echoes else {})}
+                    told = {"tools": [{"name": name, **about} for name in names]}
                 case "prompts/list":
                     told = {"prompts": [{"name": "hello"}]}
                 case "prompts/get":

@@ -279,10 +279,11 @@ def test_a_token_that_a_server_repeats_is_hidden(scene: Scene) -> None:
 def test_no_pin_and_no_log_has_a_token_that_a_server_lists(scene: Scene) -> None:
     scene.far.echoes = True
     scene.connect(scene.ada)
-    assert eventually(lambda: f"far__{scene.far.last}" in scene.list_far(scene.ada))
-    assert eventually(lambda: "…" in list_pins(scene.state))
-    kept = [path.name for path in find_files_with(scene.state, scene.far.last) if path.name.startswith("state.db")]
-    assert kept == [] and scene.far.last not in scene.signed.site.log()
+    scene.wait_listed(scene.ada)
+    assert eventually(lambda: "whoami" in list_pins(scene.state))
+    assert f"far__{scene.far.last}" not in scene.list_far(scene.ada)
+    assert find_files_with(scene.state, scene.far.last) == []
+    assert scene.far.last not in scene.signed.site.log()
 
 
 def list_pins(state: Path) -> list[str]:
