@@ -147,6 +147,13 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         pytest.fail(f"programs are missing: apt-get install {' '.join(missing)}", pytrace=False)
 
 
+@pytest.hookimpl(trylast=True)  # its servers have ended
+def pytest_runtest_teardown() -> None:
+    ended, forked_command.leaks[:] = [*forked_command.leaks], []
+    if ended:
+        pytest.fail(f"servers {ended} were about to send a client's token to what is mounted: see their logs")
+
+
 def pytest_collection_finish() -> None:
     gc.freeze()
     gc.enable()
