@@ -20,11 +20,14 @@ SCREENS = {  # name → who sees what
     "tools-of-the-last-page": ("ada", "/mounts/tools?name=files&page=2"),
     "tools-of-a-server-that-is-off": ("ada", "/mounts/tools?name=far"),
     "tools-of-none": ("ada", "/mounts/tools?name=search"),
+    "connect": ("ada", "/mounts/connect?name=far"),
+    "connect-to-none": ("ada", "/mounts/connect?name=nowhere"),
     "codes": ("ada", "/mounts/codes#HELD"),
     "people": ("eve", "/mounts/people"),
     "people-not-found": ("eve", "/mounts/people?who=nobody"),
 }
 LOOKS = [(size, scheme) for size in SIZES for scheme in ("light", "dark")]
+MOST_TABS = 100  # from the top of a page to what is looked for
 # Texts and controls beside each other whose boxes overlap
 OVERLAPS = """() => [...document.querySelectorAll('.head, .option, .buttons, nav, dl > div')].flatMap(box => {
   const shown = [...box.children].filter(e => e.getClientRects().length);
@@ -98,6 +101,52 @@ def test_a_server_is_switched_by_keyboard_and_other_tabs_follow(arrive: Callable
     other.get_by_role("button", name="Switch on files for you").press("Space")
     told(other, "files is on for you.")
     page.get_by_role("button", name="Switch off files for you").wait_for()
+
+
+def tab_to(page: Any, control: Any) -> None:
+    """Go to a control from where the page is, by the Tab key alone."""
+    control.wait_for()
+    for _ in range(MOST_TABS):
+        page.keyboard.press("Tab")
+        if control.evaluate("it => it === document.activeElement"):
+            return
+    pytest.fail("the Tab key does not lead there")
+
+
+def test_a_secret_is_set_and_removed_by_keyboard(arrive: Callable[[str, str], Any]) -> None:
+    page = arrive("bob", "/")
+    is_live(page)
+    tab_to(page, page.locator("#fold-secret-SEARCH_KEY summary"))
+    page.keyboard.press("Enter")
+    tab_to(page, page.get_by_label("Value of SEARCH_KEY"))
+    page.keyboard.type("sk-0123456789-of-bob")
+    tab_to(page, page.locator("#secret-SEARCH_KEY").get_by_role("button", name="Keep it"))
+    page.keyboard.press("Space")
+    told(page, "SEARCH_KEY is kept for you alone")
+    tab_to(page, page.locator("#remove-secret-SEARCH_KEY summary"))
+    page.keyboard.press("Enter")
+    tab_to(page, page.get_by_role("button", name="Remove your secret SEARCH_KEY"))
+    page.keyboard.press("Enter")
+    told(page, "Your secret was removed.")
+    page.locator("#fold-secret-SEARCH_KEY summary", has_text="Set your own").wait_for()
+
+
+def test_a_person_ends_a_connection_and_connects_again_by_keyboard(arrive: Callable[[str, str], Any]) -> None:
+    page = arrive("eve", "/")
+    is_live(page)
+    tab_to(page, page.locator("#disconnect-far summary"))
+    page.keyboard.press("Enter")
+    tab_to(page, page.get_by_role("button", name="End your connection to far"))
+    page.keyboard.press("Enter")
+    told(page, "The connection was ended.")
+    tab_to(page, page.get_by_role("link", name="Connect: far"))
+    page.keyboard.press("Enter")
+    tab_to(page, page.get_by_role("button", name="Go there and sign in"))
+    page.keyboard.press("Enter")
+    page.get_by_role("heading", name="Connected").wait_for()
+    tab_to(page, page.get_by_role("main").get_by_role("link", name="the first page"))
+    page.keyboard.press("Enter")
+    page.locator("#connection-far", has_text="connected since").wait_for()
 
 
 def test_an_administrator_ends_a_connection_by_keyboard(arrive: Callable[[str, str], Any]) -> None:
