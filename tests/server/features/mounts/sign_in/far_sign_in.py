@@ -137,11 +137,7 @@ def create_handler(far: FarSignIn) -> type[http.server.BaseHTTPRequestHandler]:
                 case "/mcp":
                     self._mcp(json.loads(body), given)
                 case "/register":
-                    client = json.loads(body)
-                    assert client["token_endpoint_auth_method"] == "none"
-                    client["client_id"] = f"c-{len(far.registered)}"
-                    far.registered.append(client)
-                    self._send(201, client)
+                    self._send(201, self._register(json.loads(body)))
                 case "/token":
                     with far.lock:
                         self._token({name: values[0] for name, values in parse_qs(body.decode()).items()}, given)
@@ -150,6 +146,15 @@ def create_handler(far: FarSignIn) -> type[http.server.BaseHTTPRequestHandler]:
                     self._send(200, {})
                 case _:
                     self._send(404, {})
+
+        def _register(self, client: dict[str, Any]) -> dict[str, Any]:
+            id, method = f"c-{len(far.registered)}", client["token_endpoint_auth_method"]
+            assert method in far.metadata.get("token_endpoint_auth_methods_supported", ["none"])
+            if method != "none":
+                client["client_secret"] = far.static[id] = f"cs-{secrets.token_hex(12)}"
+            client["client_id"] = id
+            far.registered.append(client)
+            return client
 
         def _token(self, asked: dict[str, str], given: str) -> None:
             if given.startswith("Basic "):
