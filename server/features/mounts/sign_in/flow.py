@@ -206,6 +206,8 @@ async def find_server(requests: OAuthRequests, url: str, *, needs_page: bool = T
     """Return the authorization server that the mounted server at `url` names. Raises SignInFault."""
     try:
         answer = await requests.send("POST", url, MESSAGE, INITIALIZE)
+        if answer.status in (404, 405):  # as of HTTP+SSE
+            answer = await requests.send("GET", url, {"Accept": "text/event-stream"})
         header = answer.headers.get("www-authenticate", "") if answer.status == 401 else ""
         return await discover_by(requests, url, parse_challenge(header), needs_page=needs_page)
     except McpClientError as error:

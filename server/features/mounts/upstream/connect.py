@@ -76,7 +76,9 @@ async def open_url(
             fault = error.fault
         try:
             return await _talk_over_sse(mount, client, capabilities, on_notice)
-        except MountError:
+        except MountError as error:
+            if error.code == "SIGN_IN_REQUIRED":  # it does speak HTTP+SSE
+                raise
             raise fault.create_error() from None
     return await _talk_over_sse(mount, client, capabilities, on_notice)
 

@@ -24,7 +24,6 @@ MIN_RETRY = 0.1
 LISTEN_AFTER = 5.0  # seconds before the stream of unasked messages is opened again
 END_WITHIN = 2.0  # seconds for the end of the session
 GONE = frozenset((-32000, -32001, -32600))  # codes of a 400 by which servers say that they don't know a session
-SIGN_IN = 'it wants a sign-in: give its mount auth = "oauth", or an Authorization header'
 EXPIRED = "it does not know this session any more"
 
 
@@ -67,8 +66,9 @@ class HttpWire:
         await asyncio.gather(*tasks, return_exceptions=True)
         if self._session and self._peer.failure is None:
             with contextlib.suppress(MountError, TimeoutError):
-                async with asyncio.timeout(END_WITHIN), self._client.open("DELETE", self._headers({}), b""):
-                    pass
+                async with asyncio.timeout(END_WITHIN):
+                    async with self._client.open("DELETE", self._headers({}), b"", is_call=False):
+                        pass
 
     def _headers(self, others: Mapping[str, str]) -> dict[str, str]:
         own = {"MCP-Protocol-Version": self._peer.revision} if self._peer.revision else {}
@@ -121,11 +121,7 @@ class HttpWire:
         )
         if self._session and is_lost:
             raise MountError("SESSION_EXPIRED", EXPIRED)
-        if response.status == 401:
-            raise MountError("SIGN_IN_REQUIRED", SIGN_IN)
-        if 300 <= response.status < 400:
-            place = response.hide(response.headers.get("location", "nowhere"))[:MAX_SHOWN]
-            raise MountError("REDIRECTED", f"it redirects to {place}: write that URL if you trust it")
+        response.check_access()
         if flight is not None and code is not None:
             self._peer.receive(body, flight)
             if flight.is_over:
@@ -142,7 +138,7 @@ class HttpWire:
             before = last
             headers = self._headers({"Accept": "text/event-stream", "Last-Event-ID": last})
             try:
-                async with self._client.open("GET", headers, b"") as again:
+                async with self._client.open("GET", headers, b"", is_call=False) as again:
                     if again.status != 200 or not again.is_stream:
                         return
                     last, pause, _ = await self._take_events(again.body, flight, last)
@@ -177,7 +173,7 @@ class HttpWire:
             headers = {"Accept": "text/event-stream", **({"Last-Event-ID": last} if last else {})}
             pause = LISTEN_AFTER
             try:
-                async with self._client.open("GET", self._headers(headers), b"") as response:
+                async with self._client.open("GET", self._headers(headers), b"", is_call=False) as response:
                     if response.status != 200 or not response.is_stream:
                         return  # it has none
                     last, pause, _ = await self._take_events(response.body, None, last)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 from urllib.parse import parse_qsl, urlsplit
 
 from toolgate.server.features.mounts.upstream.errors import MountError, hide_secrets
+from toolgate.server.features.mounts.upstream.messages import MAX_SHOWN
 
 if TYPE_CHECKING:
     import ssl
@@ -22,6 +23,7 @@ ROOM_TIMEOUT = 10.0  # seconds
 DRAIN_WITHIN = 1.0  # seconds from the answer to the end of its stream
 MAX_TITLE = 100  # characters
 MAX_READ = 16_384  # bytes of a body that is described: a secret is whole in them
+SIGN_IN = 'it wants a sign-in: give its mount auth = "oauth", or an Authorization header'
 PORTS = {"http": 80, "https": 443}
 
 
@@ -68,6 +70,14 @@ class HttpAnswer:
     def hide(self, text: str) -> str:
         """Return what the server said without the operator's secrets."""
         return hide_secrets(text, self._secrets)
+
+    def check_access(self) -> None:
+        """Raises MountError where it wants a sign-in, or names another address."""
+        if self.status == 401:
+            raise MountError("SIGN_IN_REQUIRED", SIGN_IN)
+        if 300 <= self.status < 400:
+            place = self.hide(self.headers.get("location", "nowhere"))[:MAX_SHOWN]
+            raise MountError("REDIRECTED", f"it redirects to {place}: write that URL if you trust it")
 
     def describe(self, body: bytes) -> str:
         """Return what the body is, in words, without the operator's headers."""
@@ -166,7 +176,7 @@ class HttpClient:
         async with self._send(method, _with_token(headers, token), body, is_call=is_call) as answer:
             answer.hide_too(token)
             challenge = answer.headers.get("www-authenticate", "")
-            if answer.status == 403 and "insufficient_scope" in challenge and is_call and method == "POST":
+            if answer.status == 403 and "insufficient_scope" in challenge and is_call:
                 raise await tokens.refuse_scope(token, challenge)
             if answer.status < 400:
                 tokens.note_accepted()

@@ -40,6 +40,7 @@ class SseWire:
         sent = {"Content-Type": "application/json"}
         async with self._sender.open("POST", sent, message) as response:
             if response.status >= 300:
+                response.check_access()
                 told = response.describe(await response.read(MAX_MESSAGE))
                 raise MountError("HTTP_STATUS", f"it answered with status {response.status} and {told}")
 
@@ -60,6 +61,7 @@ class SseWire:
         fault = UpstreamFault("CONNECTION_LOST", "its event stream ended")
         try:
             async with self._client.open("GET", {"Accept": "text/event-stream"}, b"") as response:
+                response.check_access()
                 if response.status != 200 or not response.is_stream:
                     told = response.describe(await response.read(MAX_MESSAGE))
                     raise MountError("NOT_MCP", f"it answered with status {response.status} and {told}")

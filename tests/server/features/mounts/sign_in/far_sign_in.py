@@ -199,8 +199,7 @@ def create_handler(far: FarSignIn) -> type[http.server.BaseHTTPRequestHandler]:
         def _mcp(self, message: dict[str, Any], given: str) -> None:
             found = far.access.get(given.removeprefix("Bearer "))
             if not far.takes_tokens or found is None or time.time() >= found[1]:
-                challenge = f'Bearer resource_metadata="{far.origin}/.well-known/oauth-protected-resource/mcp"'
-                self._send(401, {}, ("WWW-Authenticate", f'{challenge}, scope="{far.challenge_scope}"'))
+                self._refuse_token()
                 return
             subject, _, scope = found
             match message.get("method"):
@@ -226,8 +225,7 @@ def create_handler(far: FarSignIn) -> type[http.server.BaseHTTPRequestHandler]:
                     return
                 case "tools/call":
                     if far.needed_scope and far.needed_scope not in scope.split():
-                        needs = [("WWW-Authenticate", each.format(far.needed_scope)) for each in far.needs]
-                        self._send(403, {}, *needs)
+                        self._refuse_scope()
                         return
                     told = {"content": [{"type": "text", "text": subject}]}
                     if far.asks and "inputResponses" not in message["params"]:
@@ -242,6 +240,14 @@ def create_handler(far: FarSignIn) -> type[http.server.BaseHTTPRequestHandler]:
                         self._send(200, {"jsonrpc": "2.0", "id": message["id"], "error": error})
                     return
             self._send(200, {"jsonrpc": "2.0", "id": message["id"], "result": told})
+
+        def _refuse_token(self) -> None:
+            challenge = f'Bearer resource_metadata="{far.origin}/.well-known/oauth-protected-resource/mcp"'
+            self._send(401, {}, ("WWW-Authenticate", f'{challenge}, scope="{far.challenge_scope}"'))
+
+        def _refuse_scope(self) -> None:
+            needs = [("WWW-Authenticate", each.format(far.needed_scope)) for each in far.needs]
+            self._send(403, {}, *needs)
 
         def _create_question(self) -> dict[str, Any]:
             asked = {"mode": "url", "url": f"{far.origin}/pay", "message": "Pay there."}

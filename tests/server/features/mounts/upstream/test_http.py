@@ -42,7 +42,7 @@ class Client:
     async def open(
         self, method: str, headers: Mapping[str, str], _body: bytes, *, is_call: bool = True
     ) -> AsyncGenerator[Stream]:
-        assert is_call
+        assert is_call is (method == "POST")
         self.asked.append((method, headers.get("Last-Event-ID", "")))
         if not self._streams:
             raise MountError("CONNECT_FAILED", "no connection to it: connection refused")
