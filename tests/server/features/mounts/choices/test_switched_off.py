@@ -23,7 +23,7 @@ def named(count: int, size: int = 8) -> SwitchedOff:
     return NOTHING.with_tools("far", (), [f"{number:0{size}}" for number in range(count)])
 
 
-async def share() -> None:
+async def share(_principal: str) -> None:
     """No other server is there."""
 
 
