@@ -19,6 +19,6 @@ def parse_challenge(header: str) -> dict[str, str]:
         if quoted is None and plain is None:
             scheme = name.lower()
         else:
-            value = ESCAPED.sub(r"\1", quoted) if plain is None else plain
+            value = plain or ESCAPED.sub(r"\1", quoted or "")
             challenges.setdefault(scheme, {}).setdefault(name.lower(), value)
     return challenges.get(BEARER) or next(iter(challenges.values()), {})

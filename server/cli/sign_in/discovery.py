@@ -66,11 +66,18 @@ async def discover(requests: OAuthRequests, url: str) -> tuple[IssuerMetadata, l
 
 
 async def discover_by(
-    requests: OAuthRequests, url: str, challenge: Mapping[str, str], *, needs_page: bool = True
+    requests: OAuthRequests,
+    url: str,
+    challenge: Mapping[str, str],
+    *,
+    needs_page: bool = True,
+    remedy: str = "paste that URL, if you trust it",
 ) -> FoundServer:
     """Return where to sign in for the MCP server at `url`, whose challenge, or {}, says more. `needs_page`: a person
-    signs in there with a browser. Raises LoginError."""
+    signs in there with a browser. `remedy` is said of a server that calls itself something else. Raises LoginError."""
     resource = await _find_resource(requests, url, challenge.get("resource_metadata"))
+    if not _is_of(resource, url):
+        raise LoginError(f"{url} calls itself {to_line(str(resource.get('resource')), 200)}: {remedy}")
     servers = resource.get("authorization_servers")
     if not isinstance(servers, list) or not servers:
         raise LoginError(f"{url} names no authorization server")
@@ -80,8 +87,8 @@ async def discover_by(
 
 
 async def _find_resource(requests: OAuthRequests, url: str, metadata_url: str | None) -> dict[str, Any]:
-    """Return the metadata of the resource: where the challenge says, below the path, or at the root. Raises LoginError
-    if they are of another one."""
+    """Return the metadata of the resource: where the challenge says, below the path, or at the root. Raises
+    LoginError."""
     parts = urlsplit(url)
     root = f"{parts.scheme}://{parts.netloc}/.well-known/oauth-protected-resource"
     places = list(dict.fromkeys((root + parts.path.rstrip("/"), root)))
@@ -94,22 +101,17 @@ async def _find_resource(requests: OAuthRequests, url: str, metadata_url: str | 
     for place in places:
         answer = await requests.get(place)
         if answer.status == 200 and answer.json:
-            return _check_resource(answer.json, url)
+            return answer.json
         statuses.append(answer.status)
     told = f"{places[0]} answers {statuses[0]} without metadata"
     raise LoginError(f"{told}: the server does not say how to sign in")
 
 
-def _check_resource(metadata: dict[str, Any], url: str) -> dict[str, Any]:
-    """Return the metadata of what answers at the URL. Raises LoginError for those of another resource."""
+def _is_of(metadata: Mapping[str, Any], url: str) -> bool:
+    """Return whether metadata are of what answers at the URL: itself, or a path above it (RFC 9728 section 3.3)."""
     resource = metadata.get("resource")
-    if not isinstance(resource, str) or not _covers(resource, url):
-        raise LoginError(f"{url} calls itself {to_line(str(resource), 200)}: paste that URL, if you trust it")
-    return metadata
-
-
-def _covers(resource: str, url: str) -> bool:
-    """Return whether a resource is what answers at the URL: itself, or a path above it (RFC 9728 section 3.3)."""
+    if not isinstance(resource, str):
+        return False
     whole, part = url.rstrip("/"), resource.rstrip("/")
     return whole == part or (whole.startswith(f"{part}/") and urlsplit(part).netloc == urlsplit(whole).netloc)
 

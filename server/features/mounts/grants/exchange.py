@@ -58,7 +58,7 @@ class EnterpriseGrant:
     async def ask(self, mount: ResolvedMount) -> GivenToken:
         config = mount.config
         subject = await self._identities.find_id_token(mount.owner)
-        found = await find_server(self._requests, config.url, needs_page=False)
+        found = await find_server(self._requests, config, needs_page=False)
         server = found.server
         if server.issuer not in list_spellings(config.audience or ""):
             raise SignInFault(f"its authorization server is {server.issuer}, and not the audience of its table")

@@ -157,7 +157,7 @@ class MountSignIn:
 
     async def _discover(self) -> FoundServer:
         """Raises SignInFault."""
-        found = await find_server(self._requests, self._config.url)
+        found = await find_server(self._requests, self._config)
         if self._config.audience and found.server.issuer not in list_spellings(self._config.audience):
             raise SignInFault(f"its authorization server is {found.server.issuer}, and not the audience of its table")
         if get_origin(found.server.authorization_endpoint) == get_origin(self._public_url):
@@ -202,14 +202,16 @@ class MountSignIn:
         return client
 
 
-async def find_server(requests: OAuthRequests, url: str, *, needs_page: bool = True) -> FoundServer:
-    """Return the authorization server that the mounted server at `url` names. Raises SignInFault."""
+async def find_server(requests: OAuthRequests, config: MountConfig, *, needs_page: bool = True) -> FoundServer:
+    """Return the authorization server that a mounted server names. Raises SignInFault."""
+    remedy = f"write that as url of [mounts.{config.name}], if you trust it"
     try:
-        answer = await requests.send("POST", url, MESSAGE, INITIALIZE)
+        answer = await requests.send("POST", config.url, MESSAGE, INITIALIZE)
         if answer.status in (404, 405):  # as of HTTP+SSE
-            answer = await requests.send("GET", url, {"Accept": "text/event-stream"})
+            answer = await requests.send("GET", config.url, {"Accept": "text/event-stream"})
         header = answer.headers.get("www-authenticate", "") if answer.status == 401 else ""
-        return await discover_by(requests, url, parse_challenge(header), needs_page=needs_page)
+        challenge = parse_challenge(header)
+        return await discover_by(requests, config.url, challenge, needs_page=needs_page, remedy=remedy)
     except McpClientError as error:
         raise SignInFault(str(error)) from None
 

@@ -33,6 +33,9 @@ LOOK = 0.2  # seconds between two looks for the answer to another server's refre
 MAX_KEPT = 10_000  # tokens in memory
 KEPT_FOR = 15.0  # seconds until the state is asked again: a person may end the connection at another server
 ANOTHER_CLIENT = "it was made with another client than the client_id of its mount"
+NO_PAGE = (
+    "it wants a sign-in, and over stdio or with an outside issuer there is no page for it: serve HTTP, --auth oauth"
+)
 REJECTED = "it rejects the token that it gave"
 UNKNOWN = "what became of its last refresh is not known"
 
@@ -119,8 +122,7 @@ class MountTokens:
         """Return the error of a call that needs a sign-in."""
         link = self._find_link()
         if not link:
-            told = "it wants a sign-in, for which this server has no page: it is over stdio, or has an outside issuer"
-            return MountError("SIGN_IN_REQUIRED", told)
+            return MountError("SIGN_IN_REQUIRED", NO_PAGE)
         again = f" again ({why})" if why else ""
         return MountError("SIGN_IN_REQUIRED", f"connect it{again} at {link}, then try once more")
 

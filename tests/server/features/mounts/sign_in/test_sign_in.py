@@ -372,7 +372,11 @@ def test_a_form_of_another_page_or_person_leads_nowhere(scene: Scene) -> None:
 @pytest.mark.parametrize(
     ("resource", "metadata", "told"),
     [
-        ({"resource": "https://other.example/mcp"}, {}, "calls itself https://other.example/mcp"),
+        (
+            {"resource": "https://other.example/mcp"},
+            {},
+            "calls itself https://other.example/mcp: write that as url of [mounts.far], if you trust it",
+        ),
         ({"resource": "http://127.0.0.1"}, {}, "calls itself http://127.0.0.1"),
         ({"authorization_servers": []}, {}, "names no authorization server"),
         ({"authorization_servers": ["http://10.0.0.1"]}, {}, "must be an https URL"),
