@@ -2,6 +2,7 @@
 
 import signal
 import sys
+from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,7 @@ from toolgate.server.features.mounts.control import MountControl
 from toolgate.server.features.mounts.pins import rows
 from toolgate.server.features.mounts.pins.difference import format_definition, format_difference, show_unseen
 from toolgate.server.features.mounts.pins.marks import find_marks
+from toolgate.server.features.mounts.pins.outlines import read_outline
 from toolgate.server.features.mounts.pins.rows import Standing, StoredPin
 from toolgate.server.state import flags
 from toolgate.server.state.store import Store
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 
 MIN_DIGEST = 8  # characters of a digest that name a form
 MAX_LINES = 200  # of one difference
+ItemKey = tuple[str, str, str]  # the server, the kind and the name
 DECISIONS: Mapping[str, Standing | None] = {"y": "approved", "n": "refused", "": None, "s": None}
 
 
@@ -47,8 +50,7 @@ class HeldItem(msgspec.Struct, frozen=True):
         state = "is new" if self.before is None else "has changed"
         return f"{self.pin.kind}{name} {state} ({self.pin.digest[:MIN_DIGEST]})"
 
-    @property
-    def lines(self) -> list[str]:
+    def list_lines(self) -> list[str]:
         """Return the difference, or all of what is new."""
         if self.before is not None:
             return format_difference(self.before.definition, self.pin.definition)
@@ -74,7 +76,8 @@ async def review_mount(
     pins = [] if store.is_empty() else await store.read(partial(rows.list_pins, mount=name))
     others = await find_other_tools(store, found, name)
     chosen = choose_items(pins, find_prefix(found, name), tools, approve=approve, refuse=refuse)
-    items = [create_item(pin, pins, others) for pin in chosen]
+    approved = group_approved(pins)
+    items = [create_item(pin, approved, others) for pin in chosen]
     if json:
         print_json_line({"name": name, "items": [_to_json(item) for item in items]})
     elif not items:
@@ -127,16 +130,20 @@ def choose_items(
     return list(chosen.values())
 
 
-def create_item(pin: StoredPin, pins: Sequence[StoredPin], others: Collection[str]) -> HeldItem:
+def group_approved(pins: Sequence[StoredPin]) -> Mapping[ItemKey, list[StoredPin]]:
+    """Return the approved forms of each item, the oldest first."""
+    found = defaultdict[ItemKey, list[StoredPin]](list)
+    for pin in pins:
+        if pin.standing == "approved":
+            found[pin.server, pin.kind, pin.name].append(pin)
+    return found
+
+
+def create_item(pin: StoredPin, approved: Mapping[ItemKey, Sequence[StoredPin]], others: Collection[str]) -> HeldItem:
     """Return a form with what was approved before it."""
-    same = [
-        each
-        for each in pins
-        if (each.server, each.kind, each.name) == (pin.server, pin.kind, pin.name)
-        and each.standing == "approved"
-        and each.digest != pin.digest
-    ]
-    return HeldItem(pin, same[-1] if same else None, find_marks(pin.definition, others))
+    same = approved.get((pin.server, pin.kind, pin.name), ())
+    before = next((each for each in reversed(same) if each.digest != pin.digest), None)
+    return HeldItem(pin, before, find_marks(pin.definition, others))
 
 
 async def find_other_tools(store: Store, found: MountList, name: str) -> set[str]:
@@ -153,10 +160,11 @@ def print_item(item: HeldItem) -> None:
     print(item.title)
     for mark in item.marks:
         print(f"  ! it {mark}")
-    for line in item.lines[:MAX_LINES]:
+    lines = item.list_lines()
+    for line in lines[:MAX_LINES]:
         print(f"  {line}")
-    if len(item.lines) > MAX_LINES:
-        print(f"  … and {len(item.lines) - MAX_LINES} lines more: --json has all of them")
+    if len(lines) > MAX_LINES:
+        print(f"  … and {len(lines) - MAX_LINES} lines more: --json has all of them")
 
 
 def tell_servers(config: Config, name: str) -> None:
@@ -214,6 +222,11 @@ def _to_json(item: HeldItem) -> dict[str, Any]:
         "standing": pin.standing,
         "since": pin.seen_at,
         "marks": list(item.marks),
-        "before": msgspec.json.decode(before.definition) if before is not None and before.definition else None,
-        "after": msgspec.json.decode(pin.definition) if pin.definition else None,
+        "before": None if before is None else _decode(before.definition),
+        "after": _decode(pin.definition),
     }
+
+
+def _decode(definition: bytes) -> Any:
+    """Return a whole form, or None where it was too large to be kept."""
+    return msgspec.json.decode(definition) if definition and read_outline(definition) is None else None

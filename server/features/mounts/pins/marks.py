@@ -11,6 +11,7 @@ import msgspec
 
 from toolgate.server.base.text import UNSEEN, list_texts
 from toolgate.server.features.mounts.pins.difference import show_unseen
+from toolgate.server.features.mounts.pins.outlines import read_outline
 
 DIRECTION = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 PICTURE = (  # what Unicode has as emoji, and blocks around it; the digits of keycaps are none
@@ -28,14 +29,17 @@ CONJUNCT = re.compile(
 )
 WORD = re.compile(r"[A-Za-z0-9_-]{3,64}")
 DISTINCT = re.compile(r"[_-]|[a-z][A-Z]")  # in a name that is no word of a language
+LONG = "is longer than 64 KiB, and only its short fields are shown: ask its maker for the others, or keep it out"
 MAX_SHOWN = 5  # of a kind
 
 
 def find_marks(data: bytes, others: Collection[str] = ()) -> list[str]:
     """Return the marks of one form of an item, in words. `others` are tools of other servers."""
     if not data:
-        return ["too large to be shown"]
-    texts = [CONJUNCT.sub("", SPELLED.sub(" ", text)) for text in list_texts(msgspec.json.decode(data))]
+        return ["is too large to be shown"]
+    outline = read_outline(data)
+    value = msgspec.json.decode(data) if outline is None else outline.short
+    texts = [CONJUNCT.sub("", SPELLED.sub(" ", text)) for text in list_texts(value)]
     unseen = {
         each for text in texts if not (text.isascii() and text.isprintable()) for each in text if _is_unseen(each)
     }
@@ -46,7 +50,8 @@ def find_marks(data: bytes, others: Collection[str] = ()) -> list[str]:
         ("has invisible characters", [show_unseen(each) for each in unseen - turning]),
         ("names tools of other servers", list(named)),
     ]
-    return [f"{what}: {', '.join(sorted(shown)[:MAX_SHOWN])}" for what, shown in marks if shown]
+    found = [f"{what}: {', '.join(sorted(shown)[:MAX_SHOWN])}" for what, shown in marks if shown]
+    return found if outline is None else [LONG, *found]
 
 
 def is_distinct(name: str) -> bool:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from toolgate.server.features.mounts.pins.definitions import ItemDefinition, Kind
+from toolgate.server.features.mounts.pins.outlines import create_outline
 from toolgate.server.state import tables
 
 if TYPE_CHECKING:
@@ -17,15 +18,15 @@ if TYPE_CHECKING:
 
 Standing = Literal["approved", "held", "refused"]
 
-MAX_DEFINITION = 64 * 1024  # bytes that are stored to be shown; a longer one has its digest alone
+MAX_DEFINITION = 64 * 1024  # bytes that are stored to be shown; a longer one has an outline
 MAX_HELD = 500  # forms of one server that wait for a review; the newest stay
 MAX_PINS = 12_000  # forms of one server; a list has 10,000 items
 MAX_SERVERS = 4  # of one mount whose pins are kept
 
 
 class StoredPin(msgspec.Struct, frozen=True):
-    """One form of an item, and what was decided of it at `seen_at`, in seconds since 1970. `definition` is b"" where
-    it is too large to be kept, or was not asked for."""
+    """One form of an item, and what was decided of it at `seen_at`, in seconds since 1970. `definition` is an
+    outline where it is too large to be kept, and b"" where that is, too, or was not asked for."""
 
     mount: str
     server: str
@@ -137,7 +138,8 @@ def has_refusal(connection: "Connection", mount: str) -> bool:
 def _add(
     connection: "Connection", mount: str, server: str, item: ItemDefinition, standing: Standing, now: float
 ) -> bool:
-    data = item.data if len(item.data) <= MAX_DEFINITION else b""
+    data = item.data if len(item.data) <= MAX_DEFINITION else create_outline(item.data)
+    data = data if len(data) <= MAX_DEFINITION else b""
     row = {"name": item.name, "standing": standing, "definition": data, "seen_at": now}
     return tables.add_row(connection, tables.mount_pin, {**_key(mount, server, item), **row})
 

@@ -104,6 +104,17 @@ def test_it_is_known_to_programs(opened: Opened) -> None:
     assert "far__echo" in opened.names()
 
 
+def test_a_change_that_is_too_large_is_named_by_its_fields(opened: Opened) -> None:
+    opened.change(tool("echo", description="a" * 70_000), tool("sum"))
+    shown = opened.review("far").splitlines()
+    assert "longer than 64 KiB" in shown[1]
+    assert shown[2] == '  - description: "does echo"' and shown[3].startswith("  + description: 70,002 bytes (")
+    (item,) = json.loads(opened.review("far", "--json"))["items"]
+    assert (item["before"], item["after"]) == (tool("echo"), None)
+    opened.review("far", "--approve", item["digest"])
+    assert "far__echo" in opened.names()
+
+
 def test_bad_words_are_refused(opened: Opened) -> None:
     assert "(did you mean far?)" in opened.review("fra", code=2)
     assert "one of --approve and --refuse" in opened.review("far", "--approve", "--refuse", code=2)

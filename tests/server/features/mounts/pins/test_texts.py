@@ -1,11 +1,17 @@
 """What a person is shown of a change: each value on a line, whatever is hidden in it, and what to look at twice."""
 
+import re
+from collections.abc import Callable
+from itertools import pairwise
+
 import msgspec
 import pytest
 
+from tests.servers.line_counter import counted_lines
 from toolgate.server.features.mounts.pins.definitions import define
 from toolgate.server.features.mounts.pins.difference import format_definition, format_difference, show_unseen
 from toolgate.server.features.mounts.pins.marks import find_marks
+from toolgate.server.features.mounts.pins.outlines import create_outline
 
 OTHERS = {"far2__send_mail", "send_mail", "WebSearch"}
 
@@ -30,6 +36,85 @@ def test_each_value_is_a_line_and_texts_are_cut_at_sentences() -> None:
     assert format_difference(before, after) == [
         '- a: "Two."',
         '+ a: "Three."',
+    ]
+
+
+def test_lines_that_stay_are_not_shown() -> None:
+    names = ["one.", "two.", "three.", "four.", "five."]
+    before = encode({"a": " ".join(names), "enum": [1, 2, 3], "y": 1, "z": "x. x. x."})
+    after = encode(
+        {"a": " ".join(["new.", *names[:2], "other.", *names[3:]]), "enum": [1, 5, 3, 4], "y": 1, "z": "x. y. x."}
+    )
+    assert format_difference(before, after) == [
+        '+ a: "new. "',
+        '- a: "three. "',
+        '+ a: "other. "',
+        "- enum[1]: 2",
+        "+ enum[1]: 5",
+        "+ enum[3]: 4",
+        '- z: "x. "',
+        '+ z: "y. "',
+    ]
+    assert format_difference(before, before)[0] == '+ a: "one. "'
+
+
+def test_a_change_behind_many_lines_is_shown() -> None:
+    many = {f"a{number:05}": number for number in range(5_000)}
+    assert format_difference(encode({**many, "z": 1}), encode({**many, "z": 2})) == ["- z: 1", "+ z: 2"]
+
+
+def make_enum(count: int, sign: str) -> object:
+    return {"enum": [f"{sign}{number}" for number in range(count)]}
+
+
+def make_moved(count: int, sign: str) -> object:
+    order = range(count) if sign == "a" else range(count, 0, -1)
+    return {"description": " ".join(f"{number}." for number in order)}
+
+
+def make_repeated(count: int, sign: str) -> object:
+    return {"description": "x. y. " * count if sign == "a" else "y. z. x. " * count}
+
+
+def make_deep(count: int, sign: str) -> object:
+    """Return a long name above many values."""
+    return {"k" * 10 * count: [sign] * count}
+
+
+@pytest.mark.parametrize("make", [make_enum, make_moved, make_repeated, make_deep])
+def test_the_work_and_the_lines_of_a_difference_grow_with_a_form(make: Callable[[int, str], object]) -> None:
+    costs = list[tuple[int, int]]()
+    for count in (200, 800, 3_200):
+        before, after = encode(make(count, "a")), encode(make(count, "b"))
+        with counted_lines() as counted:
+            shown = format_difference(before, after)
+        costs.append((counted.lines, sum(map(len, shown))))
+    for (lines, length), (more_lines, more_length) in pairwise(costs):
+        assert more_lines < 5 * lines and more_length < 5 * length, costs
+
+
+def test_a_form_that_is_nested_deeply_is_shown() -> None:
+    value: object = "end"
+    for _ in range(900):
+        value = [value]
+    (line,) = format_definition(encode({"a": value}))
+    assert line.endswith('[0]: "end"') and len(line) < 1_000
+
+
+def test_of_a_form_that_is_too_large_the_changed_fields_are_named() -> None:
+    first, second = (
+        create_outline(encode({"name": "a", "description": sign * 70_000, "schema": "x" * 9_000})) for sign in "ab"
+    )
+    changed = format_difference(first, second)
+    assert [re.sub(r"\([0-9a-f]{8}\)", "(…)", line) for line in changed] == [
+        "- description: 70,002 bytes (…)",
+        "+ description: 70,002 bytes (…)",
+    ]
+    assert format_difference(encode({"name": "a"}), first)[-1].startswith("+ schema: 9,002 bytes (")
+    assert format_definition(create_outline(encode("a" * 70_000)))[0].startswith("70,002 bytes (")
+    assert find_marks(create_outline(encode({"a": "send_mail", "b": "b" * 70_000})), OTHERS) == [
+        "is longer than 64 KiB, and only its short fields are shown: ask its maker for the others, or keep it out",
+        "names tools of other servers: send_mail",
     ]
 
 
