@@ -44,6 +44,8 @@ CALLBACK = "mounts/callback"
 DOCUMENT = "mounts/client.json"
 REMEDY = "give its mount a client_id that its operator has registered"
 MAX_CODE = 4_096  # characters
+MAX_SCOPE_WORDS = 300  # characters of the scopes that were refused
+BEGIN_AGAIN = "end the connection on the first page and connect again, or have its operator set scopes"
 OFFLINE = "offline_access"  # given with consent alone (OpenID Connect Core section 11)
 
 FindSecret = Callable[[MountConfig], Awaitable[str]]  # the secret of a client that the operator names
@@ -137,6 +139,9 @@ class MountSignIn:
             raise SignInFault("the answer did not come from where you were sent: nothing was connected")
         if answer.get("error") == "access_denied":
             raise SignInFault("you did not allow it there: nothing was connected")
+        if answer.get("error") == "invalid_scope":
+            refused = to_line(granted.scope, MAX_SCOPE_WORDS)
+            raise SignInFault(f"it refuses one of the scopes {refused}: {BEGIN_AGAIN}")
         code = answer.get("code", "")
         if "error" in answer or not 0 < len(code) <= MAX_CODE:
             raise SignInFault(f"it sent an error, {to_line(answer.get('error', 'no code'), 100)}: try again")

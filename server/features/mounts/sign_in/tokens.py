@@ -33,9 +33,7 @@ LOOK = 0.2  # seconds between two looks for the answer to another server's refre
 MAX_KEPT = 10_000  # tokens in memory
 KEPT_FOR = 15.0  # seconds until the state is asked again: a person may end the connection at another server
 ANOTHER_CLIENT = "it was made with another client than the client_id of its mount"
-NO_PAGE = (
-    "it wants a sign-in, and over stdio or with an outside issuer there is no page for it: serve HTTP, --auth oauth"
-)
+NO_PAGE = "it wants a sign-in, for which there is no page over stdio or with an outside issuer: use HTTP, --auth oauth"
 REJECTED = "it rejects the token that it gave"
 UNKNOWN = "what became of its last refresh is not known"
 

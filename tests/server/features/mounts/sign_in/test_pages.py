@@ -82,7 +82,7 @@ def read_mount_log(state: Path) -> str:
     return forked_command.run(words, "", cwd=state, env={"PATH": "/usr/bin:/bin"}).stdout
 
 
-NO_PAGE = "SIGN_IN_REQUIRED: it wants a sign-in, and over stdio or with an outside issuer there is no page for it"
+NO_PAGE = "SIGN_IN_REQUIRED: it wants a sign-in, for which there is no page over stdio or with an outside issuer"
 
 
 def test_a_server_over_stdio_says_that_it_has_no_page(

@@ -4,11 +4,12 @@ from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
-from tests.server.features.mounts.sign_in.test_sign_in import Scene
+from tests.server.features.mounts.sign_in.test_sign_in import Scene, come_back
 from tests.server.features.mounts.sign_in.test_sign_in import far as far
 from tests.server.features.mounts.sign_in.test_sign_in import lines as lines
 from tests.server.features.mounts.sign_in.test_sign_in import scene as scene
 from tests.servers.home_page_server import AppUser
+from tests.transports.web.test_home import _csrf as find_csrf
 
 
 def test_a_server_that_wants_more_rights_is_connected_again(scene: Scene) -> None:
@@ -107,3 +108,16 @@ def test_refresh_tokens_are_not_asked_for_beside_the_scopes_of_the_table(scene: 
     scene.far.metadata = {"scopes_supported": ["offline_access"]}
     asked = find_asked(scene)
     assert asked["scope"] == "a" and "prompt" not in asked
+
+
+def test_scopes_that_an_authorization_server_refuses_are_named_with_the_way_out(scene: Scene) -> None:
+    scene.far.grants = "read write"
+    scene.connect(scene.ada)
+    browser = scene.ada.browser()
+    answer = scene.visit(scene.leave(browser).location)
+    del answer["code"]
+    told = come_back(browser, {**answer, "error": "invalid_scope"})
+    assert told.status == 502 and "it refuses one of the scopes read write: end the connection" in told.text, told.text
+    page = browser.get("/").text
+    browser.post("/", {"csrf": find_csrf(page), "disconnect": "far"})
+    assert list_asked(scene) == "read"
