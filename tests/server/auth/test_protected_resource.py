@@ -1,7 +1,6 @@
 """The protected resource over real HTTP: valid tokens, challenges, and what a scope allows."""
 
 import contextlib
-import json
 import re
 import threading
 import time
@@ -15,6 +14,7 @@ import pytest
 from tests.clients.raw_client import STATELESS, eventually
 from tests.clients.raw_http_client import events, site
 from tests.server.auth.minted_tokens import ENVELOPE, HELLO, Signed, asked, challenge, request, session, signed_site
+from tests.server.auth.outside_issuer import outside_issuer
 from tests.server.auth.test_ownership import opened
 from toolgate.server.auth.tokens import jose
 from toolgate.server.auth.tokens.signing_keys import ANNOUNCE_TIME
@@ -344,39 +344,14 @@ def test_a_server_that_trusts_an_issuer_it_can_t_reach_says_so_and_when_to_come_
         assert said["authorization_servers"] == ["http://127.0.0.1:9/realm"]
 
 
-class _Issuer(BaseHTTPRequestHandler):
-    documents: dict[str, Any]
-
-    def do_GET(self) -> None:
-        found = self.documents.get(self.path)
-        body = json.dumps(found).encode()
-        self.send_response(404 if found is None else 200)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: Any) -> None: ...
-
-
 def test_a_server_that_trusts_another_issuer_takes_its_tokens_and_none_of_its_own(tmp_path: Path) -> None:
-    documents: dict[str, Any] = {}
-    login = HTTPServer(("127.0.0.1", 0), type("Documents", (_Issuer,), {"documents": documents}))
-    issuer = f"http://127.0.0.1:{login.server_port}"
-    key = jose.generate_key()
-    documents["/.well-known/openid-configuration"] = {"issuer": issuer, "jwks_uri": f"{issuer}/jwks"}
-    documents["/jwks"] = jose.format_jwks([key])
-    threading.Thread(target=login.serve_forever, args=(0.02,), daemon=True).start()
-    try:
-        with signed_site(tmp_path, "--auth", issuer) as held:
-            theirs = held.token(iss=issuer, key=key, typ="JWT")
-            assert asked(held, theirs, "tools/list")[0].status == 200
-            wrong = {held.token(): 401, held.token(key=key): 401, held.token(iss=issuer): 503}
-            for token, status in wrong.items():  # the last one may be by a key as new as this second
-                assert asked(held, token, "tools/list")[0].status == status
-            _streams_end_with_their_token(held, issuer, key)
-    finally:
-        login.shutdown()
-        login.server_close()
+    with outside_issuer() as (issuer, key), signed_site(tmp_path, "--auth", issuer) as held:
+        theirs = held.token(iss=issuer, key=key, typ="JWT")
+        assert asked(held, theirs, "tools/list")[0].status == 200
+        wrong = {held.token(): 401, held.token(key=key): 401, held.token(iss=issuer): 503}
+        for token, status in wrong.items():  # the last one may be by a key as new as this second
+            assert asked(held, token, "tools/list")[0].status == status
+        _streams_end_with_their_token(held, issuer, key)
 
 
 def _streams_end_with_their_token(held: Signed, issuer: str, key: jose.JoseKey) -> None:

@@ -9,6 +9,8 @@ import httpx
 import pytest
 
 from tests.clients.raw_client import Server, eventually
+from tests.server.auth.minted_tokens import asked, signed_site
+from tests.server.auth.outside_issuer import outside_issuer
 from tests.server.features.mounts.mounted import url_mount, write_config
 from tests.server.features.mounts.sign_in.far_sign_in import FarSignIn
 from tests.server.features.mounts.sign_in.test_sign_in import AUTH, Scene, come_back
@@ -91,3 +93,11 @@ def test_a_server_over_stdio_says_that_it_has_no_page(
     server = start(*write_config(tmp_path, url_mount(f"{far.origin}/mcp", "far", *AUTH)))
     server.request("tools/list")
     assert eventually(lambda: NO_PAGE in read_mount_log(server.state))
+
+
+def test_a_server_with_an_outside_issuer_says_that_it_has_no_page(far: FarSignIn, tmp_path: Path) -> None:
+    options = write_config(tmp_path, url_mount(f"{far.origin}/mcp", "far", *AUTH))
+    with outside_issuer() as issuer, signed_site(tmp_path / "server", "--auth", issuer.url, *options) as signed:
+        token = signed.token(iss=issuer.url, key=issuer.key, typ="JWT")
+        assert asked(signed, token, "tools/list")[0].status == 200
+        assert eventually(lambda: NO_PAGE in read_mount_log(signed.site.state))
