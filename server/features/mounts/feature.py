@@ -91,7 +91,7 @@ class MountsFeature:
             host.views.take(lambda _: self._views)
         host.jobs.append(Job(lambda: self._follow(host), FOLLOW_AFTER))
         host.jobs.append(Job(self._end_left, LOOK))
-        if host.signs_in:
+        if host.config.is_remote:
             host.jobs.append(Job(lambda: sign_ins.open().end_orphans(), FOLLOW_AFTER))
 
     async def connect(self, host: AppHost) -> None:

@@ -7,6 +7,7 @@
     elicitation  a question with a link for the person whose call needs a connection; the call waits
     waiting      what the calls that wait for one sign-in share
     arrivals     whether a connection is there by now, made at whichever server
+    revocations  what was ended and is to be revoked, until that is done
     store        the connections in the state, sealed
     rows         the tables
     requests     what is asked of a token endpoint

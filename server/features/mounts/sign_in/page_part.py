@@ -13,6 +13,7 @@ from toolgate.server.features.mounts.sign_in.service import SignInService
 from toolgate.server.features.mounts.sign_in.store import MountConnection
 
 GONE = "it is not mounted any more"
+MOVED = "its mount has another address now"
 DISCONNECTED = "The connection was ended. Apps can’t use that server for you until you connect it again."
 
 
@@ -40,7 +41,7 @@ class ConnectionsPart:
 
     async def read(self, principal: str) -> PartRows:
         configs = {config.name: config for config in self._service.configs}
-        if not configs:
+        if not self._service.may_hold:
             return PartRows([], is_work=False)
         held = {each.mount: each for each in await self._service.store.list(principal)}
         rows = [_show(name, configs.get(name), held.get(name)) for name in sorted({*configs, *held})]
@@ -59,6 +60,7 @@ def _show(name: str, config: MountConfig | None, held: MountConnection | None) -
     if config is None:
         return ShownConnection(name, "", held.made_at if held is not None else None, GONE, is_mounted=False)
     host = urlsplit(config.url).netloc
-    if held is None or held.server != digest_server(config):
+    if held is None:
         return ShownConnection(name, host)
-    return ShownConnection(name, host, held.made_at, held.ended)
+    is_moved = held.server != digest_server(config)
+    return ShownConnection(name, host, held.made_at, MOVED if is_moved else held.ended)

@@ -1,12 +1,15 @@
 """Read and write the rows of connections, departures and registered clients. Each function runs inside a transaction.
 What is secret arrives sealed, or as a digest."""
 
+import secrets
 from collections.abc import Collection
 from typing import Any
 
 from toolgate.server.state import tables
 
 IDENTITY = "@identity"  # no mount's name: the row of what a person's identity provider has given
+ENDED = "@ended "  # before an id and the mount: the row of what is to be revoked
+AGAIN = 60.0  # seconds after a revocation was sent until it is sent again; then twice as long, and so on
 USED = "used:"  # before the digest of a departure
 ORPHANED = "the account was removed"
 
@@ -32,7 +35,7 @@ def list_all_connections(
     columns = (table.c.principal, table.c.mount, table.c.server, table.c.ended, table.c.made_at)
     principal, mount = after
     is_later = (table.c.principal > principal) | ((table.c.principal == principal) & (table.c.mount > mount))
-    chosen = tables.select(*columns).where(is_later, table.c.mount != IDENTITY)
+    chosen = tables.select(*columns).where(is_later, table.c.mount != IDENTITY, ~table.c.mount.startswith(ENDED))
     if principals is not None:
         chosen = chosen.where(table.c.principal.in_(principals))
     return list(connection.execute(chosen.order_by(table.c.principal, table.c.mount).limit(most)))
@@ -67,7 +70,8 @@ def change_unless_refreshing(
 def orphan_connections(connection: "tables.Connection", principal: str) -> None:
     """Mark what a person has whose account is removed. A server removes it, which can have it revoked."""
     table = tables.mount_connection
-    connection.execute(table.update().where(table.c.principal == principal).values(ended=ORPHANED))
+    theirs = table.update().where(table.c.principal == principal, ~table.c.mount.startswith(ENDED))
+    connection.execute(theirs.values(ended=ORPHANED))
     remove_departures(connection, principal)
 
 
@@ -81,10 +85,46 @@ def list_orphans(connection: "tables.Connection") -> list[str]:
 def remove_connections(connection: "tables.Connection", principal: str, mount: str | None = None) -> list[Any]:
     """Remove a person's connection to one mount, or to all, and return the rows."""
     table = tables.mount_connection
-    mine = table.delete().where(table.c.principal == principal)
+    mine = table.delete().where(table.c.principal == principal, ~table.c.mount.startswith(ENDED))
     if mount is not None:
         mine = mine.where(table.c.mount == mount)
     return list(connection.execute(mine.returning(*table.c)))
+
+
+def has_connections(connection: "tables.Connection") -> bool:
+    """Return whether anybody has a connection to a mount, or one that is to be revoked."""
+    table = tables.mount_connection
+    found = tables.select(table.c.mount).where(table.c.mount != IDENTITY).limit(1)
+    return connection.execute(found).first() is not None
+
+
+def add_ended(connection: "tables.Connection", row: Any, now: float) -> None:
+    """Add what is to be revoked of a connection that is replaced or removed."""
+    mount = f"{ENDED}{secrets.token_hex(8)} {row.mount}"
+    values = {"principal": row.principal, "server": row.server, "sealed": row.sealed}
+    connection.execute(tables.mount_connection.insert().values(mount=mount, expires_at=now, made_at=now, **values))
+
+
+def list_due(connection: "tables.Connection", now: float, most: int) -> list[Any]:
+    """Return what is to be revoked now."""
+    table = tables.mount_connection
+    due = table.select().where(table.c.mount.startswith(ENDED), table.c.expires_at <= now)
+    return list(connection.execute(due.order_by(table.c.expires_at).limit(most)))
+
+
+def take_due(connection: "tables.Connection", now: float, most: int) -> list[Any]:
+    """Return what is to be revoked now. It is due again later, unless it is removed."""
+    table, found = tables.mount_connection, list_due(connection, now, most)
+    for row in found:
+        own = table.update().where(table.c.principal == row.principal, table.c.mount == row.mount)
+        connection.execute(own.values(expires_at=now + max(AGAIN, now - row.made_at)))
+    return found
+
+
+def remove_ended(connection: "tables.Connection", principal: str, mount: str) -> None:
+    """Remove what is revoked. `mount`: as in its row."""
+    table = tables.mount_connection
+    connection.execute(table.delete().where(table.c.principal == principal, table.c.mount == mount))
 
 
 def remove_identities(connection: "tables.Connection", most: int) -> list[Any]:

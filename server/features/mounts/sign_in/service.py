@@ -21,12 +21,12 @@ from toolgate.server.features.mounts.sign_in import requests
 from toolgate.server.features.mounts.sign_in.arrivals import ConnectionArrivals
 from toolgate.server.features.mounts.sign_in.elicitation import SignInElicitation
 from toolgate.server.features.mounts.sign_in.flow import MountSignIn, fill_in_secret
+from toolgate.server.features.mounts.sign_in.revocations import REVOKE_WITHIN, Revocations, send_in_time
 from toolgate.server.features.mounts.sign_in.rows import IDENTITY
-from toolgate.server.features.mounts.sign_in.store import ConnectionStore, MountConnection, SignedIn, SignInFault
+from toolgate.server.features.mounts.sign_in.store import ConnectionStore, MountConnection, SignInFault
 from toolgate.server.features.mounts.sign_in.tokens import MountTokens
 from toolgate.server.state.store import StateError
 
-REVOKE_WITHIN = 10.0  # seconds
 ORPHANS_EVERY = 15.0  # seconds
 
 log = logging.getLogger("toolgate.mounts")
@@ -76,7 +76,10 @@ class SignInService:
         self._tokens: dict[str, MountTokens] = {}  # by mount
         self._configs: dict[str, MountConfig] = {}
         self._watchers = Watchers()
-        self._revoking: set[asyncio.Task[None]] = set()
+        self._revoking: set[asyncio.Task[None]] = set()  # of what an identity provider gave
+        self._revocations = Revocations(store, self._send_revocation)
+        self._has_ended = asyncio.Event()  # a connection: its revocation is due
+        self._is_left = True  # what mounts of before have made, as far as is known
 
     def open_tokens(self, config: MountConfig) -> MountTokens:
         """Return the tokens of a mount, which is one of this server's from now on."""
@@ -103,7 +106,13 @@ class SignInService:
         """Forget a mount that is served no more, once what is being refreshed is stored."""
         if self._configs.get(config.name) is config:
             del self._configs[config.name]
+            self._is_left = True
             await self._tokens.pop(config.name).close()
+
+    @property
+    def may_hold(self) -> bool:
+        """Whether there may be a connection: else the state is not read."""
+        return bool(self._configs) or self._is_left
 
     @property
     def configs(self) -> list[MountConfig]:
@@ -122,27 +131,39 @@ class SignInService:
     async def disconnect(self, principal: str, mount: str | None = None) -> bool:
         """End a person's connection to a mount, or all they have, here and at the far servers. Return whether there was
         one. Raises StateError."""
-        if mount == IDENTITY:  # a form can name it, and no page shows it
+        if mount is not None and mount.startswith("@"):  # a form can name it, and no page shows it
             return False
         removed = await self.store.remove(principal, mount)
         for held in removed:
             if held.mount != IDENTITY:
                 self.note_change(principal, held.mount, is_over=True)
-            self._revoke_soon(held)
+            else:
+                self._revoke_soon(held)
+        self._has_ended.set()
         return bool(removed)
 
     async def end_orphans(self) -> None:
-        """End what people have whose accounts were removed, and what no mount asks for, again and again. Where there
-        can be nothing, the state is not read."""
+        """End what people have whose accounts were removed, and what no mount asks for, and have it revoked, again and
+        again. Where there can be nothing, the state is not read."""
         while True:
-            identities = self.identities
-            if self._configs or (identities is not None and identities.may_keep):
-                with contextlib.suppress(StateError):  # the next look finds them
-                    for principal in await self.store.list_orphans():
-                        await self.disconnect(principal)
-                    while identities is not None and (removed := await identities.remove_unwanted()):
-                        await asyncio.wait([self._revoke_soon(held) for held in removed])
-            await asyncio.sleep(self._orphans_every)
+            self._has_ended.clear()
+            with contextlib.suppress(StateError):  # the next look finds them
+                await self._look_for_orphans()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._orphans_every):
+                    await self._has_ended.wait()
+
+    async def _look_for_orphans(self) -> None:
+        """Raises StateError."""
+        identities = self.identities
+        if self.may_hold or (identities is not None and identities.may_keep):
+            for principal in await self.store.list_orphans():
+                await self.disconnect(principal)
+            while identities is not None and (removed := await identities.remove_unwanted()):
+                await asyncio.wait([self._revoke_soon(held) for held in removed])
+        if self.may_hold:
+            await self._revocations.send_due()
+            self._is_left = await self.store.has_any()
 
     def note_change(self, principal: str, mount: str, *, is_over: bool = False) -> None:
         """A person has connected a mount here, or ended that (`is_over`): all servers on the state act on it."""
@@ -178,22 +199,16 @@ class SignInService:
         return task
 
     async def _revoke(self, held: MountConnection) -> None:
-        if held.signed_in is None:
-            return
-        try:
-            async with asyncio.timeout(REVOKE_WITHIN):
-                is_revoked = await self._send_revocation(held, held.signed_in)
-        except (TimeoutError, SignInFault):
-            is_revoked = False
-        if not is_revoked and held.mount == IDENTITY:
+        if held.signed_in is not None and not await send_in_time(self._send_revocation, held):
             log.info("the identity provider took no revocation of what it gave a person who is gone, or no mount needs")
-        elif not is_revoked:
-            log.info("mount %s: the far server took no revocation of a connection that was ended", held.mount)
 
-    async def _send_revocation(self, held: MountConnection, asked: SignedIn) -> bool:
-        """Return whether the tokens are revoked. Raises SignInFault."""
+    async def _send_revocation(self, held: MountConnection) -> bool:
+        """Return whether the tokens are revoked, or nobody can do so. Raises SignInFault."""
         if held.mount == IDENTITY:
             return self.identities is not None and await self.identities.revoke(held)
+        asked = held.signed_in
+        if asked is None:
+            return True
         config = self._configs.get(held.mount)
         if config is not None:
             client = await fill_in_secret(asked.client, config, self._find_client_secret)

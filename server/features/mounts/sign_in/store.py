@@ -4,7 +4,7 @@ import hashlib
 import secrets
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeGuard
 
 import msgspec
 from msgspec.structs import replace
@@ -76,6 +76,14 @@ class MountConnection(msgspec.Struct, frozen=True):
     made_at: float
 
 
+class EndedConnection(msgspec.Struct, frozen=True):
+    """What is to be revoked of a connection that was ended or replaced. `name`: in place of the mount's in its row."""
+
+    name: str
+    held: MountConnection
+    ended_at: float
+
+
 class ConnectionSummary(msgspec.Struct, frozen=True):
     """What others may know of a connection; its members as those of `MountConnection`."""
 
@@ -107,7 +115,7 @@ class ConnectionStore:
         if self._store.is_empty():
             return []
         found = await self._store.read(partial(rows.list_connections, principal=principal))
-        return [self._open(row) for row in found if row.mount != rows.IDENTITY]
+        return [self._open(row) for row in found if not row.mount.startswith("@")]
 
     async def list_all(
         self, after: tuple[str, str], most: int, principals: Collection[str] | None = None
@@ -122,13 +130,20 @@ class ConnectionStore:
 
     async def keep(self, principal: str, departure: "Departure", signed_in: SignedIn, expires_at: float | None) -> bool:
         """Store the connection that a sign-in has made, in place of the one before. Return False if the person is gone
-        meanwhile."""
+        meanwhile.
+
+        The one before is revoked only if it was made elsewhere or by another client. Many servers take the revocation
+        of one token for that of all that a client has for a person (RFC 7009 section 2.1).
+        """
         mount = departure.mount
         row = self._create_row(principal, mount, departure.server, signed_in, expires_at)
 
         def keep(connection: Any) -> bool:
             if not rows.end_departure(connection, departure.hashed):
                 return False
+            before = rows.find_connection(connection, principal, mount)
+            if before is not None and self._is_apart(self._open(before), signed_in):
+                rows.add_ended(connection, before, self.now())
             rows.write_connection(connection, principal, mount, **row)
             return True
 
@@ -138,6 +153,12 @@ class ConnectionStore:
         """Store what a person's identity provider gave them with a sign-in here, in place of the one before."""
         row = self._create_row(principal, rows.IDENTITY, server, signed_in, expires_at)
         await self._write(partial(rows.write_connection, principal=principal, mount=rows.IDENTITY, **row))
+
+    @staticmethod
+    def _is_apart(before: MountConnection, signed_in: SignedIn) -> bool:
+        """Return whether the end of a connection leaves another one as it is."""
+        own = before.signed_in
+        return can_be_revoked(own) and (own.issuer, own.client.id) != (signed_in.issuer, signed_in.client.id)
 
     def _create_row(
         self, principal: str, mount: str, server: str, signed_in: SignedIn, expires_at: float | None
@@ -188,16 +209,36 @@ class ConnectionStore:
         await self._change(held, ended=why, refreshing_since=None)
 
     async def remove(self, principal: str, mount: str | None = None) -> Sequence[MountConnection]:
-        """Remove a person's connection to a mount, or all they have, and return what was there."""
+        """Remove a person's connection to a mount, or all they have, and return what was there. What can be revoked is
+        kept for `take_due`."""
         if self._store.is_empty():
             return []
 
         def remove(connection: Any) -> list[Any]:
             if mount is None:
                 rows.remove_departures(connection, principal)
-            return rows.remove_connections(connection, principal, mount)
+            removed = [(row, self._open(row)) for row in rows.remove_connections(connection, principal, mount)]
+            for row, held in removed:
+                if held.mount != rows.IDENTITY and can_be_revoked(held.signed_in):
+                    rows.add_ended(connection, row, self.now())
+            return [held for _, held in removed]
 
-        return [self._open(row) for row in await self._write(remove)]
+        return list(await self._write(remove))
+
+    async def has_any(self) -> bool:
+        """Return whether anybody has a connection, or one that is to be revoked."""
+        return not self._store.is_empty() and bool(await self._store.read(rows.has_connections))
+
+    async def take_due(self, most: int) -> Sequence[EndedConnection]:
+        """Return what is to be revoked now, each to one server. It is due again later, unless it is forgotten."""
+        due: dict[str, Any] = {"now": self.now(), "most": most}
+        if self._store.is_empty() or not await self._store.read(partial(rows.list_due, **due)):
+            return []
+        found = await self._write(partial(rows.take_due, **due))
+        return [EndedConnection(row.mount, self._open(row), row.made_at) for row in found]
+
+    async def forget_ended(self, ended: EndedConnection) -> None:
+        await self._write(partial(rows.remove_ended, principal=ended.held.principal, mount=ended.name))
 
     async def remove_identities(self, most: int) -> Sequence[MountConnection]:
         """Remove some of what identity providers have given, and return it."""
@@ -273,14 +314,15 @@ class ConnectionStore:
 
     def _open(self, row: Any) -> MountConnection:
         signed_in, ended = None, row.ended or ""
+        mount = row.mount.rpartition(" ")[2]  # of what has ended, too
         try:
-            found: Mapping[str, Any] = self._sealer.unseal(row.sealed, row.principal, ["connection", row.mount])
+            found: Mapping[str, Any] = self._sealer.unseal(row.sealed, row.principal, ["connection", mount])
             signed_in = msgspec.convert(found, SignedIn)
         except (InvalidParams, msgspec.ValidationError):
             ended = UNREADABLE
         return MountConnection(
             row.principal,
-            row.mount,
+            mount,
             row.server,
             row.sealed,
             signed_in,
@@ -289,6 +331,11 @@ class ConnectionStore:
             ended,
             row.made_at,
         )
+
+
+def can_be_revoked(signed_in: SignedIn | None) -> TypeGuard[SignedIn]:
+    """Return whether the far server has a place for it."""
+    return signed_in is not None and bool(signed_in.revocation_endpoint)
 
 
 def _hash(state: str) -> str:

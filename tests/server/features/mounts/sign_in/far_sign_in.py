@@ -48,6 +48,7 @@ class FarSignIn:
         self.refresh_may_end = threading.Event()
         self.refresh_may_end.set()
         self.revoked: list[str] = []
+        self.revocation_faults: list[int] = []  # statuses of the next answers to revocations
         self.seen: list[str] = []  # every Authorization header, and every form
         self.needed_scope = ""
         self.needs = ('Bearer error="insufficient_scope", scope="{}"',)  # the challenges of a call without it
@@ -142,8 +143,10 @@ def create_handler(far: FarSignIn) -> type[http.server.BaseHTTPRequestHandler]:
                     with far.lock:
                         self._token({name: values[0] for name, values in parse_qs(body.decode()).items()}, given)
                 case "/revoke":
-                    far.revoked.append(parse_qs(body.decode())["token"][0])
-                    self._send(200, {})
+                    status = far.revocation_faults.pop() if far.revocation_faults else 200
+                    if status == 200:
+                        far.revoked.append(parse_qs(body.decode())["token"][0])
+                    self._send(status, {})
                 case _:
                     self._send(404, {})
 

@@ -89,11 +89,11 @@ def killed(tmp_path: Path) -> Iterator[KilledServer]:
 def test_a_refresh_that_a_kill_cut_off_is_not_sent_again(killed: KilledServer) -> None:
     far = killed.far
     for _ in range(3):
-        far.end_access()
+        used, sent = len(far.used), far.refreshes
         far.refresh_may_end.clear()
+        far.end_access()
         calling = threading.Thread(target=killed.call)
         calling.start()
-        used, sent = len(far.used), far.refreshes
         assert eventually(lambda sent=sent: far.refreshes > sent)  # type: ignore[misc]
         killed.kill()
         calling.join()

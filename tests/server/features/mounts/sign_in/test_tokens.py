@@ -218,5 +218,20 @@ def test_a_later_connection_of_another_server_is_noticed_at_the_next_look(tmp_pa
     run(tmp_path, body)
 
 
+def test_what_is_to_be_revoked_is_taken_by_one_server(tmp_path: Path) -> None:
+    async def body(scene: Scene) -> None:
+        (before,) = await scene.stores[0].remove("ada")
+        assert await scene.stores[0].find("ada", "far") is None and list(await scene.stores[0].list("ada")) == []
+        first, second = await asyncio.gather(*(store.take_due(10) for store in scene.stores))
+        (ended,) = (*first, *second)
+        assert (ended.held.mount, ended.held.signed_in) == ("far", before.signed_in)
+        assert await scene.stores[0].has_any() and list(await scene.stores[0].list_all(("", ""), 10)) == []
+        assert list(await scene.stores[1].remove("ada")) == []
+        await scene.stores[1].forget_ended(ended)
+        assert not await scene.stores[0].has_any()
+
+    run(tmp_path, body)
+
+
 async def find_no_secret(_: MountConfig) -> str:
     return ""
