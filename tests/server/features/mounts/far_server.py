@@ -353,7 +353,7 @@ def serve_http(era: str, place: str) -> None:
 
     sessions: dict[str, FarServer] = {}
     common = FarServer(era)
-    control = {"forget": 0, "requests": 0}
+    control: dict[str, Any] = {"forget": 0, "requests": 0, "target": ""}
 
     class Handler(http.server.BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -366,6 +366,8 @@ def serve_http(era: str, place: str) -> None:
                 self._send(200, b"{}")
             elif self.path == "/requests":
                 self._send(200, json.dumps(control["requests"]).encode())
+            elif self.path == "/target":
+                self._send(200, str(control["target"]).encode())
             else:
                 self._send(405, b"")
 
@@ -377,6 +379,8 @@ def serve_http(era: str, place: str) -> None:
             control["requests"] += 1
             refuse_tokens(f"{self.path} {self.headers.as_string()}")
             message = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            if message.get("method") == "tools/call":
+                control["target"] = self.path
             is_modern = VERSION in ((message.get("params") or {}).get("_meta") or {})
             id = self.headers.get("Mcp-Session-Id", "")
             if message.get("method") == "initialize" and era != "modern":

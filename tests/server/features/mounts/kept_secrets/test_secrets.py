@@ -100,6 +100,49 @@ def test_a_url_gets_a_secret_and_another_one_at_once(start: Start, far: FarSite,
     assert read_key(server) == KEY
 
 
+def target_mount(far: FarSite) -> str:
+    return url_mount(f"{far.url}/${{secret:PLACE}}/x?key=${{secret:KEY}}&n=1")
+
+
+def test_the_path_and_query_of_a_url_get_a_secret_and_another_one_at_once(
+    start: Start, far: FarSite, tmp_path: Path
+) -> None:
+    server = start(*write_config(tmp_path, target_mount(far)), "--audit", "on")
+    set_secret(server.state, "PLACE", "team place/é")
+    set_secret(server.state, "KEY", "sk-of&the=team")
+    wait_listed(server)
+    server.text("far__count")
+    assert far.ask("/target") == "/mcp/team%20place%2F%C3%A9/x?key=sk-of%26the%3Dteam&n=1"
+    set_secret(server.state, "KEY", "sk-another")
+    server.text("far__count")
+    assert far.ask("/target") == "/mcp/team%20place%2F%C3%A9/x?key=sk-another&n=1"
+    set_secret(server.state, "PLACE", "elsewhere")
+    server.text("far__count")
+    assert far.ask("/target") == "/mcp/elsewhere/x?key=sk-another&n=1"
+    set_secret(server.state, "PLACE", "..")
+    assert "SECRET_UNFIT" in server.error("far__count")
+    set_secret(server.state, "PLACE", "elsewhere")
+    far.process.kill()
+    assert "CONNECT" in server.error("far__count")
+    server.close()
+    for text in ("sk-another", "sk-of", "elsewhere", "team%20place", "team place"):
+        assert find_files_with(server.state, text) == [] and text not in server.log()
+
+
+def test_a_persons_own_secret_in_a_url_is_in_their_requests_alone(far: FarSite, tmp_path: Path) -> None:
+    options = ("--auth", "oauth", *write_config(tmp_path, target_mount(far)))
+    with site(tmp_path / "server", *options) as listening:
+        people = People(Signed(listening))
+        for name, value in (("PLACE", "hall"), ("KEY", KEY)):
+            set_secret(listening.state, name, value)
+        for value in ("sk-first-of-ada", "sk-second-of-ada"):
+            set_secret(listening.state, "KEY", value, principal("ada"))
+            for who, key in (("ada", value), ("bob", KEY)):
+                people.wait_listed(who)
+                people.call(who, "far__count")
+                assert far.ask("/target") == f"/mcp/hall/x?key={key}&n=1"
+
+
 def test_nothing_that_the_server_writes_has_a_secret(start: Start, tmp_path: Path) -> None:
     lines = 'env = { KEY = "${secret:KEY}" }'
     server = start(*write_config(tmp_path, command_mount("legacy", "far", lines)), "--audit", "on")
