@@ -136,15 +136,19 @@ class MountSignIn:
         if (iss is not None or departure.sends_issuer) and not hmac.compare_digest(
             (iss or "").encode(), granted.issuer.encode()
         ):
-            raise SignInFault("the answer did not come from where you were sent: nothing was connected")
+            raise SignInFault(
+                "the answer did not come from where you were sent: nothing was connected", "SIGN_IN_MIXED_UP"
+            )
         if answer.get("error") == "access_denied":
-            raise SignInFault("you did not allow it there: nothing was connected")
+            raise SignInFault("you did not allow it there: nothing was connected", "SIGN_IN_REFUSED")
         if answer.get("error") == "invalid_scope":
             refused = to_line(granted.scope, MAX_SCOPE_WORDS)
-            raise SignInFault(f"it refuses one of the scopes {refused}: {BEGIN_AGAIN}")
+            raise SignInFault(f"it refuses one of the scopes {refused}: {BEGIN_AGAIN}", "SIGN_IN_REFUSED")
         code = answer.get("code", "")
         if "error" in answer or not 0 < len(code) <= MAX_CODE:
-            raise SignInFault(f"it sent an error, {to_line(answer.get('error', 'no code'), 100)}: try again")
+            raise SignInFault(
+                f"it sent an error, {to_line(answer.get('error', 'no code'), 100)}: try again", "SIGN_IN_REFUSED"
+            )
         try:
             signed_in, lasts = await requests.redeem_code(
                 self._requests, granted, code, departure.redirect_uri, departure.verifier
@@ -158,7 +162,7 @@ class MountSignIn:
             signed_in = replace(signed_in, client=replace(signed_in.client, secret=""))
         if not await self._store.keep(principal, departure, signed_in, expires_at):
             await requests.revoke(self._requests, replace(signed_in, client=granted.client))
-            raise SignInFault("your account was removed meanwhile: nothing was connected")
+            raise SignInFault("your account was removed meanwhile: nothing was connected", "SIGN_IN_OVER")
 
     async def _discover(self) -> FoundServer:
         """Raises SignInFault."""
@@ -194,14 +198,14 @@ class MountSignIn:
             if await requests.is_known(self._requests, asked, self._redirect_uri):
                 return known
         if not server.registration_endpoint:
-            raise SignInFault(f"{server.issuer} registers no clients: {REMEDY}")
+            raise SignInFault(f"{server.issuer} registers no clients: {REMEDY}", "CLIENT_REFUSED")
         document = describe_client(self._public_url, self._name)
         described = {key: document[key] for key in ("client_name", "redirect_uris", "application_type")}
         described["token_endpoint_auth_method"] = requests.choose_registered_method(server.auth_methods)
         try:
             told = await register_client(self._requests, server, described, REMEDY)
         except McpClientError as error:
-            raise SignInFault(str(error)) from None
+            raise SignInFault(str(error), "CLIENT_REFUSED") from None
         client = _read_client(told)
         await self._store.keep_client(server.issuer, self._redirect_uri, client)
         return client

@@ -30,6 +30,10 @@ from toolgate.transports.web.page_context import PageContext, Visitor, format_se
 
 CONNECT = "mounts/connect"
 TEMPLATE = Path(__file__).parents[1] / "pages" / "connect.html"
+REFUSAL = TEMPLATE.with_name("refusal.html")
+NOT_MOUNTED = "there is no mounted server of this name where you can sign in"
+OVER = "this sign-in is over, was used, or is another person's: begin again"
+GONE = "that server is not mounted any more: nothing was connected"
 MAX_AT_ONCE, MAX_EACH, PATIENCE = 16, 2, 10.0  # conversations with authorization servers; seconds to wait for a turn
 
 log = logging.getLogger("toolgate.mounts")
@@ -63,12 +67,12 @@ class SignInPages:
             return self._context.send_to_login(CONNECT, name=name)
         sign_in = self._service.find(name)
         if sign_in is None:
-            return self._context.error_page(404, "there is no mounted server of this name where you can sign in")
+            return self._refuse(404, "NOT_MOUNTED", NOT_MOUNTED)
         try:
             async with self._turns.slot(principal_of(visitor), PATIENCE):
                 found = await sign_in.find(principal_of(visitor))
         except (SignInFault, BusyError) as error:
-            return self._refuse(name, error)
+            return self._tell(name, error, "DISCOVERY_FAILED")
         csrf, cookies = self._context.csrf_token(request, visitor, CONNECT, name, found.digest)
         page = self._context.pages.render_file(
             TEMPLATE,
@@ -89,15 +93,15 @@ class SignInPages:
         fields = dict(await read_form(request))
         name, shown = fields.get("name", ""), fields.get("shown", "")
         if (fault := self._context.find_csrf_fault(request, visitor, fields, CONNECT, name, shown)) is not None:
-            return self._context.error_page(403, fault)
+            return self._refuse(403, "SIGN_IN_OVER", fault)
         sign_in = self._service.find(name)
         if sign_in is None:
-            return self._context.error_page(404, "there is no mounted server of this name where you can sign in")
+            return self._refuse(404, "NOT_MOUNTED", NOT_MOUNTED)
         try:
             async with self._turns.slot(principal_of(visitor), PATIENCE):
                 location = await sign_in.begin(principal_of(visitor), shown)
         except (SignInFault, BusyError) as error:
-            return self._refuse(name, error)
+            return self._tell(name, error, "DISCOVERY_FAILED")
         if not location:  # it says something else by now
             return self._context.redirect_to(CONNECT, name=name)
         return redirect(location)
@@ -111,15 +115,15 @@ class SignInPages:
         principal = principal_of(visitor)
         departure = await self._service.store.take_departure(principal, answer.get("state", ""))
         if departure is None:
-            return self._context.error_page(400, "this sign-in is over, was used, or is another person's: begin again")
+            return self._refuse(400, "SIGN_IN_OVER", OVER)
         sign_in = self._service.find(departure.mount)
         if sign_in is None or sign_in.server != departure.server:
-            return self._context.error_page(400, "that server is not mounted any more: nothing was connected")
+            return self._refuse(400, "NOT_MOUNTED", GONE)
         try:
             async with self._turns.slot(principal, PATIENCE):
                 await sign_in.complete(principal, departure, answer)
         except (SignInFault, BusyError) as error:
-            return self._refuse(departure.mount, error)
+            return self._tell(departure.mount, error, "TOKEN_REFUSED")
         self._service.note_change(principal, departure.mount)
         told = f"{departure.mount} now does for you what you allowed there. You can end this on the first page."
         return self._context.pages.notice(200, "Connected", told, **self._context.first_page_link())
@@ -128,7 +132,14 @@ class SignInPages:
         document: Mapping[str, Any] = describe_client(self._context.public_url, self._server)
         return json_response(document, headers={"cache-control": "public, max-age=3600"})
 
-    def _refuse(self, mount: str, error: SignInFault | BusyError) -> Response:
-        log.warning("signing in at mount %s failed: %s", mount, error.text)
+    def _tell(self, mount: str, error: SignInFault | BusyError, code: str) -> Response:
+        """Show why a sign-in failed. `code`: of this step, where the error has none."""
+        code = "SIGN_IN_BUSY" if isinstance(error, BusyError) else error.code or code
+        log.warning("signing in at mount %s failed: %s: %s", mount, code, error.text)
         status = 503 if isinstance(error, (BusyError, NotSentError)) else 502
-        return self._context.error_page(status, format_sentence(f"{mount}: {error.text}"))
+        return self._refuse(status, code, f"{mount}: {error.text}", mount)
+
+    def _refuse(self, status: int, code: str, text: str, mount: str = "") -> Response:
+        """Show an error with the page of its code."""
+        sentence = format_sentence(text)
+        return self._context.pages.render_file(REFUSAL, status, sentence=sentence, code=code, mount=mount)

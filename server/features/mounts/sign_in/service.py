@@ -225,7 +225,7 @@ class SignInService:
             found = await self._secrets.find(TEAM, names)
             values = {name: self._secrets.open(each) for name, each in found.items()}
         except StateError as error:
-            raise SignInFault(error.text) from None
+            raise SignInFault(error.text, "SECRET_UNREADABLE") from None
         if missing := sorted(names.difference(values)):
-            raise SignInFault(f"the secret {missing[0]} is not set: its operator has to")
+            raise SignInFault(f"the secret {missing[0]} is not set: its operator has to", "SECRET_MISSING")
         return filling.fill_in(config.client_secret, values)

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from toolgate.server.features.mounts.kept_secrets.secret_store import KEY
 from toolgate.server.features.mounts.sign_in import rows
+from toolgate.server.features.mounts.upstream.errors import CODES
 from toolgate.server.protocol.errors import InvalidParams
 from toolgate.server.state.keys.sealed_state import Sealer
 from toolgate.server.state.keys.sealing_keys import SealingKeys
@@ -23,7 +24,13 @@ UNREADABLE = "its tokens can't be read: the key that sealed them was lost"
 
 
 class SignInFault(ToolError):
-    """A sign-in at a mounted server failed; the text says why, to the person."""
+    """A sign-in at a mounted server failed; the text says why, to the person. `code`: one of CODES, or "" for that of
+    the step that failed."""
+
+    def __init__(self, text: str, code: str = "") -> None:
+        assert not code or code in CODES
+        super().__init__(text)
+        self.code = code
 
 
 class FarClient(msgspec.Struct, frozen=True):

@@ -29,6 +29,14 @@ CODES: Mapping[str, str] = {  # what each means, as in docs/gateway.md
     "IDENTITY_MISSING": "the person has to sign in here with the identity provider",
     "TOKEN_REFUSED": "its authorization server gives no token, or the server does not take the one that it gives; "
     "the text says why",
+    "DISCOVERY_FAILED": "its documents name no authorization server to which people can be sent; the text says why",
+    "CLIENT_REFUSED": "its authorization server registers no client for Toolgate: give the mount a client_id",
+    "SIGN_IN_REFUSED": "the person did not allow it there, or the authorization server sent an error: connect again",
+    "SIGN_IN_MIXED_UP": "the answer to a sign-in came from another server than it began at: connect again, and "
+    "tell the operator",
+    "SIGN_IN_OVER": "a sign-in is over, was used, or is another person's: connect again on the first page",
+    "SIGN_IN_BUSY": "too many people sign in at once: try again soon",
+    "NOT_MOUNTED": "no mounted server of this name has people sign in: look at the first page",
     "REDIRECTED": "redirects are not followed: write the URL that it names, if you trust it",
     "INITIALIZE_TIMEOUT": "it did not begin a conversation within a minute, or refused to",
     "INITIALIZE_REFUSED": "it did not begin a conversation within a minute, or refused to",

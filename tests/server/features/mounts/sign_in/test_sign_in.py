@@ -3,10 +3,12 @@
 import base64
 import http.client
 import json
+import re
+import socket
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -24,6 +26,7 @@ from tests.servers import forked_command
 from tests.servers.forked_command import COMMAND
 from tests.servers.home_page_server import AppUser
 from tests.transports.web.test_home import _csrf as find_csrf
+from toolgate.server.features.mounts.upstream.errors import CODES
 
 BASIC, POST = "client_secret_basic", "client_secret_post"
 AUTH = ('auth = "oauth"', 'scope = "tools:shell"')
@@ -83,6 +86,13 @@ class Scene:
 
 
 AnyScene = TypeVar("AnyScene", bound=Scene)
+
+
+def read_code(page: PageAnswer) -> str:
+    """Return the code of a refusal, which its page links to."""
+    codes = re.findall(r'<a href="/mounts/codes#([A-Z_]+)">\1</a>', page.text)
+    assert len(codes) == 1 and codes[0] in CODES, page.text
+    return str(codes[0])
 
 
 def come_back(browser: Browser, answer: dict[str, str]) -> PageAnswer:
@@ -318,11 +328,12 @@ def test_a_client_that_its_server_forgot_is_registered_again(scene: Scene) -> No
 def test_a_state_is_one_persons_and_counts_once(scene: Scene) -> None:
     mine, theirs = scene.ada.browser(), scene.bob.browser()
     answer = scene.visit(scene.leave(mine).location)
-    assert come_back(theirs, answer).status == 400
+    other = come_back(theirs, answer)
+    assert (other.status, read_code(other)) == (400, "SIGN_IN_OVER")
     assert come_back(mine, answer).status == 200
     for used in (answer, {**answer, "state": "x"}, {"state": answer["state"]}, {}):
         again = come_back(mine, used)
-        assert (again.status, "begin again" in again.text) == (400, True)
+        assert (again.status, "begin again" in again.text, read_code(again)) == (400, True, "SIGN_IN_OVER")
     stranger = Browser(urlsplit(scene.url).port or 0, {"accept": "text/html"})
     for path in ("/mounts/connect?name=far", f"/mounts/callback?{urlencode(answer)}"):
         assert stranger.get(path).location == "/login"
@@ -354,19 +365,54 @@ def test_an_answer_from_elsewhere_is_refused(scene: Scene, iss: str | None) -> N
     scene.far.iss = iss
     told = scene.connect(scene.ada)
     assert told.status == 502 and "did not come from where you were sent" in told.text
+    assert read_code(told) == "SIGN_IN_MIXED_UP"
     assert not scene.far.access
+
+
+@pytest.mark.parametrize("error", ["access_denied", "server_error", "<b>bold</b>"])
+def test_a_refusal_there_is_said_with_its_code_and_leads_back(scene: Scene, error: str) -> None:
+    browser = scene.ada.browser()
+    answer = scene.visit(scene.leave(browser).location)
+    del answer["code"]
+    told = come_back(browser, {**answer, "error": error})
+    assert (told.status, read_code(told)) == (502, "SIGN_IN_REFUSED")
+    assert "<b>bold" not in told.text and '<a class="button" href="/mounts/connect?name=far">Try again</a>' in told.text
+    assert scene.connect(scene.ada).status == 200
+
+
+def test_a_state_that_is_older_than_ten_minutes_is_over(scene: Scene) -> None:
+    browser = scene.ada.browser()
+    answer = scene.visit(scene.leave(browser).location)
+    scene.change("UPDATE mount_departure SET until = until - 600")
+    told = come_back(browser, answer)
+    assert (told.status, read_code(told)) == (400, "SIGN_IN_OVER")
+
+
+def test_who_opens_too_many_pages_at_once_is_told_to_wait(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent, ThreadPoolExecutor(5) as threads:
+        table = url_mount(f"http://127.0.0.1:{silent.getsockname()[1]}/mcp", "far", *AUTH)
+        with signed_site(tmp_path / "server", *write_config(tmp_path, table)) as signed:
+            ada = AppUser(signed, "ada", "Fern", is_connected=False)
+            browsers = [ada.browser() for _ in range(5)]  # two may ask, and two wait
+            asking = [threads.submit(browser.get, "/mounts/connect?name=far") for browser in browsers]
+            told = next(as_completed(asking)).result()
+            assert (told.status, read_code(told)) == (503, "SIGN_IN_BUSY")
+            silent.close()  # which ends the others
+            assert "DISCOVERY_FAILED" in {read_code(each.result()) for each in asking}
 
 
 def test_a_form_of_another_page_or_person_leads_nowhere(scene: Scene) -> None:
     mine, theirs = scene.ada.browser(), scene.bob.browser()
     page = mine.get("/mounts/connect?name=far")
     fields = {name: page.field(name) for name in ("csrf", "name", "shown")}
-    assert theirs.post("/mounts/connect", fields).status == 403
+    refused = theirs.post("/mounts/connect", fields)
+    assert (refused.status, read_code(refused)) == (403, "SIGN_IN_OVER")
     assert mine.post("/mounts/connect", {**fields, "name": "other"}).status == 403
     assert mine.post("/mounts/connect", {**fields, "shown": "x"}).status == 403
     scene.far.metadata = {"authorization_endpoint": f"{scene.far.origin.replace('127.0.0.1', 'localhost')}/authorize"}
     assert mine.post("/mounts/connect", fields).location == "/mounts/connect?name=far"  # it says something else now
-    assert mine.get("/mounts/connect?name=other").status == 404
+    unknown = mine.get("/mounts/connect?name=other")
+    assert (unknown.status, read_code(unknown)) == (404, "NOT_MOUNTED")
 
 
 @pytest.mark.parametrize(
@@ -399,6 +445,8 @@ def test_documents_that_lead_elsewhere_are_refused(
     scene.far.metadata = {name: f"{scene.url}/x" if value == "OURS" else value for name, value in metadata.items()}
     page = scene.leave(scene.ada.browser())
     assert page.status == 502 and told in page.text.replace("&#39;", "'"), page.text
+    assert read_code(page) == ("CLIENT_REFUSED" if "registers" in told else "DISCOVERY_FAILED")
+    assert read_code(page) in scene.signed.site.log()
 
 
 @pytest.mark.parametrize("answer", [(200, b"<html>"), (200, b"x" * HUGE), (302, {}), (200, {"access_token": "a\nb"})])
@@ -406,6 +454,7 @@ def test_a_token_endpoint_that_answers_nonsense_connects_nothing(scene: Scene, a
     scene.far.answers = [answer]
     told = scene.connect(scene.ada)
     assert told.status == 502 and "it gave no token" in told.text, told.text
+    assert read_code(told) == "TOKEN_REFUSED"
     assert scene.list_far(scene.ada) == {CONNECT}
 
 
@@ -413,6 +462,7 @@ def test_a_token_endpoint_that_answers_nonsense_connects_nothing(scene: Scene, a
 def test_the_operators_client_shows_its_secret(scene: Scene) -> None:
     refused = scene.leave(scene.ada.browser())
     assert refused.status == 502 and "the secret FAR is not set" in refused.text
+    assert read_code(refused) == "SECRET_MISSING"
     set_secret(scene.state, "FAR", "s3cret-of-the-client")
     scene.far.static = {"ours": "s3cret-of-the-client"}
     location = scene.leave(scene.ada.browser()).location
