@@ -44,9 +44,12 @@ class FarSignIn:
         self.used: set[str] = set()
         self.reused = 0
         self.refreshes = 0
+        self.redeemed = 0  # codes whose answers are sent
         self.refresh_takes = 0.0
         self.refresh_may_end = threading.Event()
         self.refresh_may_end.set()
+        self.code_may_end = threading.Event()
+        self.code_may_end.set()
         self.revoked: list[str] = []
         self.revocation_faults: list[int] = []  # statuses of the next answers to revocations
         self.seen: list[str] = []  # every Authorization header, and every form
@@ -197,7 +200,10 @@ def create_handler(far: FarSignIn) -> type[http.server.BaseHTTPRequestHandler]:
             if code is None or not is_right or code["redirect_uri"] != asked["redirect_uri"]:
                 self._send(400, {"error": "invalid_grant"})
                 return
-            self._send(200, far.issue(code["subject"], far.grants or code.get("scope", "")))
+            told = far.issue(code["subject"], far.grants or code.get("scope", ""))
+            far.code_may_end.wait(PATIENCE)
+            self._send(200, told)
+            far.redeemed += 1
 
         def _mcp(self, message: dict[str, Any], given: str) -> None:
             found = far.access.get(given.removeprefix("Bearer "))

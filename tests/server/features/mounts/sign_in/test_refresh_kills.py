@@ -1,4 +1,5 @@
-"""A server that is killed during refreshes: one that rotates its tokens sees none twice, and what was lost is said.
+"""A server that is killed during sign-ins and refreshes: a far server that rotates its tokens sees none twice, and what
+was lost is said.
 
 `make soak` kills it 200 times, each time at another moment.
 """
@@ -6,6 +7,7 @@
 import contextlib
 import http.client
 import random
+import sqlite3
 import threading
 import time
 from collections import Counter
@@ -18,8 +20,9 @@ from tests.clients.raw_client import eventually
 from tests.clients.raw_http_client import Site
 from tests.server.auth.minted_tokens import Signed
 from tests.server.features.mounts.mounted import url_mount, write_config
+from tests.server.features.mounts.sign_in.app import disconnect
 from tests.server.features.mounts.sign_in.far_sign_in import FarSignIn, far_sign_in
-from tests.server.features.mounts.sign_in.test_sign_in import AUTH, Scene
+from tests.server.features.mounts.sign_in.test_sign_in import AUTH, Scene, come_back
 from tests.servers.reserved_port import reserved_port
 
 LOST = "what became of its last refresh is not known"
@@ -112,6 +115,47 @@ def test_a_kill_between_refreshes_loses_nothing(killed: KilledServer) -> None:
         killed.start()
         assert killed.find_outcome() == "kept"
     assert (killed.far.refreshes, killed.far.reused) == (3, 0)
+
+
+@contextlib.contextmanager
+def locked(state: Path) -> Iterator[None]:
+    """Let nobody else write to a state."""
+    with contextlib.closing(sqlite3.connect(state / "state.db", isolation_level=None)) as database:
+        database.execute("BEGIN IMMEDIATE")
+        yield
+
+
+@pytest.mark.parametrize("is_connected", [True, False])
+def test_a_kill_before_a_sign_in_is_stored_loses_that_one_alone(killed: KilledServer, is_connected: bool) -> None:
+    far, scene = killed.far, killed.scene
+    if not is_connected:
+        disconnect(scene.ada)
+    issued, redeemed, browser = len(far.access), far.redeemed, scene.ada.browser()
+    answer = scene.visit(scene.leave(browser).location)
+    far.code_may_end.clear()
+
+    def come_back_in_vain() -> None:
+        with pytest.raises((OSError, http.client.HTTPException)):
+            come_back(browser, answer)
+
+    coming = threading.Thread(target=come_back_in_vain)
+    coming.start()
+    assert eventually(lambda: len(far.access) > issued)
+    with locked(scene.state):
+        far.code_may_end.set()
+        assert eventually(lambda: far.redeemed > redeemed)
+        killed.kill()
+    coming.join()
+    killed.start()
+    again = come_back(scene.ada.browser(), answer)
+    assert (again.status, "begin again" in again.text) == (400, True)
+    if is_connected:
+        assert killed.find_outcome() == "kept"
+    else:
+        assert "not connected" in scene.ada.browser().get("/").text
+        assert scene.call(scene.ada).startswith("SIGN_IN_REQUIRED: ")
+    killed.connect()
+    assert scene.call(scene.ada) == "ada-there" and far.reused == 0
 
 
 @pytest.mark.soak
