@@ -68,9 +68,13 @@ class Notifications:
         for session in self.sessions if kind in LISTS else ():
             if session.ready and session.channel is not None and principal in (None, session.principal):
                 session.channel.send(Notification(method))
+        self.announce_to_listeners(kind, principal)
+
+    def announce_to_listeners(self, kind: str, principal: str | None = None) -> None:
+        """Announce a changed list to the open `subscriptions/listen` alone, of all or of one principal."""
         for listener in self.subscriptions:
             if kind in listener.kinds and principal in (None, listener.principal):
-                listener.send(method)
+                listener.send(f"notifications/{kind}/list_changed")
 
     def notify_task(self, kept: StoredTask) -> bool:
         """Notify the subscriptions to this task, and return whether there is one."""

@@ -287,10 +287,14 @@ class MountsFeature:
                 self._fetch_lists(host, served)
 
     def _fetch_lists(self, host: AppHost, served: ServedMount, principal: str | None = None) -> None:
-        """Fetch the lists of a mount for the clients that are there, or those of one person: they hear of a change."""
+        """Fetch the lists of a mount for the clients that are there, or those of one person: they hear of a change.
+        Those of a person that listen without a session list again, which fetches theirs."""
         for session in list(host.server().notifications.sessions) if self._serves else ():
             if principal in (None, session.principal):
                 served.mount.refresh(find_key(served.per, session))
+        if principal is not None and self._serves:
+            for kind in LISTS:
+                host.server().notifications.announce_to_listeners(kind, principal)
 
     def _refresh(self, host: AppHost) -> None:
         self._publish_soon()

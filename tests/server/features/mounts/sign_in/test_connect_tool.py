@@ -1,13 +1,17 @@
 """Somebody who never connected to a mounted server is shown a tool that has them do so, and nothing else of it."""
 
 import asyncio
+import contextlib
+import json
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.clients.raw_client import eventually
-from tests.server.auth.minted_tokens import asked
+from tests.clients.raw_client import PATIENCE, STATELESS, eventually
+from tests.clients.raw_http_client import POSTED, events
+from tests.server.auth.minted_tokens import ENVELOPE, asked, request
 from tests.server.features.mounts.choices.chooser import Chooser
 from tests.server.features.mounts.mounted import write_config
 from tests.server.features.mounts.sign_in.app import App, connect, each_era, open_app, run
@@ -20,6 +24,7 @@ __all__ = ["far", "scene"]  # fixtures
 
 CONNECTED = "far is connected, and has 2 tools for you now. List the tools again if you do not see them."
 LISTED = {"far__whoami", "far__of_ada_there"}
+LISTEN = "subscriptions/listen"
 
 
 @each_era
@@ -80,6 +85,36 @@ def test_those_who_connect_on_the_page_are_told_of_their_tools(scene: Scene) -> 
             assert await app.list_far() == LISTED
 
     run(main())
+
+
+def test_those_who_listen_without_a_session_are_told_too(scene: Scene) -> None:
+    def is_listed() -> bool:
+        _, _, said = asked(scene.signed, scene.ada.token, "tools/list")
+        return {tool["name"] for tool in said["result"]["tools"]} >= LISTED
+
+    key = {"authorization": f"Bearer {scene.ada.token}"}
+    assert scene.signed.site.ask("DELETE", "/mcp", mcp_session_id=scene.ada.session, **key)[0].status == 204
+    assert not is_listed()
+    told = {**key, "mcp-protocol-version": STATELESS, "mcp-method": LISTEN}
+    body = request(LISTEN, {"notifications": {"toolsListChanged": True}, "_meta": ENVELOPE})
+    with contextlib.closing(scene.signed.site.connect()) as connection:
+        connection.request("POST", "/mcp", json.dumps(body), {**POSTED, **told})
+        stream = events(connection.getresponse())
+
+        def wait_told(words: str) -> None:
+            until = time.monotonic() + PATIENCE
+            assert any(words in event.get("data", "") for event in stream if is_in_time(until))
+
+        wait_told("acknowledged")
+        scene.connect(scene.ada)
+        wait_told("tools/list_changed")
+        while not is_listed():
+            wait_told("tools/list_changed")
+
+
+def is_in_time(until: float) -> bool:
+    assert time.monotonic() < until, "told of nothing"
+    return True
 
 
 def test_a_tool_of_the_server_never_takes_its_name(scene: Scene) -> None:
