@@ -236,7 +236,8 @@ class StreamableHttpTransport:
 
     def _open_stream(self, session: HttpSession, post: Post) -> EventStream:
         """Return a stream for the answer to a message. Resuming it needs the message's scopes."""
-        scopes = NOTHING if self._scope_check is None else self._scope_check.required_scopes(post.message)
+        check, principal = self._scope_check, session.session.principal
+        scopes = NOTHING if check is None else check.required_scopes(post.message, principal)
         stream = session.open_post_stream(post.request_ids, scopes)
         session.backend.keep_request(stream, post.message)
         return stream

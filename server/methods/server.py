@@ -22,6 +22,7 @@ from toolgate.server.calls.policy.call_policy import CallPolicy
 from toolgate.server.calls.sharing import NoticeSharing, TaskSharing
 from toolgate.server.calls.tasks import CallTasks
 from toolgate.server.protocol import serialization
+from toolgate.server.protocol.errors import InvalidRequest
 from toolgate.server.protocol.notifications import LISTS, Notifications
 from toolgate.server.protocol.resource_updates import ResourceUpdates
 from toolgate.server.protocol.revisions import Revision
@@ -203,12 +204,17 @@ class RegistryViews(Protocol):
         "prompts" or "resources"; `key`: its name or URI."""
         ...
 
+    def list_own(self, principal: str, registry: Registry) -> Registry:
+        """Return `registry` without what other people alone are shown: the same object until that changes."""
+        ...
+
     def hides(self, principal: str, part: Part) -> bool:
         """Return whether a principal has switched off a part of `registry`."""
         ...
 
-    def withholds(self, session: Session, template: Resource, uri: str) -> bool:
-        """Return whether a URI that matches a template is that of a part of its own that is not served."""
+    def withholds(self, principal: str, template: Resource, uri: str) -> bool:
+        """Return whether a URI that matches a template is that of a part that is listed for a principal and not
+        served."""
         ...
 
     def end_session(self, session: Session) -> None:
@@ -268,20 +274,26 @@ class Server(msgspec.Struct, eq=False, dict=True):
         """Return what this client is shown."""
         return self.registry if self.views is None else self.views.view(session, self.registry)
 
+    def registry_of(self, principal: str) -> Registry:
+        """Return what any client of a principal may be shown."""
+        return self.registry if self.views is None else self.views.list_own(principal, self.registry)
+
     def find_resource(self, session: Session, uri: str) -> tuple[Resource, dict[str, str]] | None:
         """Return the resource that serves `uri` to this client, and the values of its variables, or None."""
         found = self.registry_for(session).resource(uri)
-        is_far = found is not None and found[0].is_template and found[0].relay is not None
-        if found is not None and is_far and self.views is not None and self.views.withholds(session, found[0], uri):
-            return None
-        return found
+        return None if found is None or self._withholds(session.principal, found[0], uri) else found
 
     def find_watchable(self, principal: str, uri: str) -> tuple[Resource, dict[str, str]] | None:
-        """Return the resource that serves `uri` to some client, or None, also if the principal has switched it off."""
-        found = self.registry.resource(uri)
-        if found is not None and self.views is not None and self.views.hides(principal, found[0]):
+        """Return the resource that serves `uri` to some client of the principal, or None, also if the principal has
+        switched it off."""
+        found = self.registry_of(principal).resource(uri)
+        if found is None or (self.views is not None and self.views.hides(principal, found[0])):
             return None
-        return found
+        return None if self._withholds(principal, found[0], uri) else found
+
+    def _withholds(self, principal: str, resource: Resource, uri: str) -> bool:
+        is_far = resource.is_template and resource.relay is not None
+        return is_far and self.views is not None and self.views.withholds(principal, resource, uri)
 
     def find_withheld(self, session: Session, kind: str, key: Any) -> WithheldPart | None:
         """Return a part of this name or URI that another server lists and that is not served, or None."""
@@ -354,20 +366,40 @@ def with_prepared_views(server: Server, answer: MethodFunction) -> MethodFunctio
 
 
 def with_named_part(
-    server: Server, parameter: str, find: Callable[[Registry, str], object], answer: MethodFunction
+    server: Server,
+    parameter: str,
+    find: Callable[[Registry, str], Part | tuple[Part, object] | None],
+    answer: MethodFunction,
 ) -> MethodFunction:
     """Return `answer` for requests that name a part. One that this client is not shown may be another server's, of
-    which nothing is known yet for a client that can do what this one can."""
-    prepared = with_prepared_views(server, answer)
+    which nothing is known yet for a client that can do what this one can. Its scope was not known before, either."""
+
+    def answer_allowed(call: Call) -> Any:
+        name = call.params.get(parameter)
+        if isinstance(name, str):
+            _require_scope(call.session, find(server.registry_for(call.session), name))
+        return answer(call)
+
+    prepared = with_prepared_views(server, answer_allowed)
 
     def answer_named(call: Call) -> Any:
         if server.views is None:
             return answer(call)
         name = call.params.get(parameter)
         registry = server.registry_for(call.session)
-        if isinstance(name, str) and find(registry, name) is None:
-            return prepared(call)
+        if isinstance(name, str):
+            found = find(registry, name)
+            if found is None:
+                return prepared(call)
+            _require_scope(call.session, found)
         call.shown = registry
         return answer(call)
 
     return answer_named
+
+
+def _require_scope(session: Session, found: Part | tuple[Part, object] | None) -> None:
+    """Raise InvalidRequest if the client lacks the scope of a part."""
+    part = found[0] if isinstance(found, tuple) else found
+    if part is not None and session.scopes is not None and not session.allows(frozenset((part.scope,))):
+        raise InvalidRequest("the access token lacks the scope of this", {"scope": part.scope})

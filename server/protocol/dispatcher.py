@@ -45,7 +45,7 @@ TOO_LARGE_BATCH = "the answers of this batch are too large together: ask for few
 NO_SCOPES: frozenset[str] = frozenset()
 
 MethodAnswer = Any  # what a method returns: an object, or one already encoded
-ScopesOf = Callable[[Mapping[str, Any]], frozenset[str]]  # parameters of a request → the scopes it needs
+ScopesOf = Callable[[Mapping[str, Any], str], frozenset[str]]  # parameters of a request, principal → needed scopes
 
 
 class Method(msgspec.Struct, frozen=True):
@@ -82,16 +82,17 @@ class Dispatcher:
         self.answers = Budget(MAX_ALL_ANSWERS, MAX_ANSWERS)
         self.is_ending = False
 
-    def scopes_of(self, message: Inbound | list[Inbound]) -> frozenset[str]:
-        """Return the scopes that `message` needs; for a batch those of all its requests, so that none can hide in it.
+    def scopes_of(self, message: Inbound | list[Inbound], principal: str = "") -> frozenset[str]:
+        """Return the scopes that `message` of a principal needs; for a batch those of all its requests, so that none
+        can hide in it.
 
         Notifications and answers need none: they start nothing. An unknown method is refused later.
         """
         if isinstance(message, Request):
             method = self._methods.get(message.method)
-            return NO_SCOPES if method is None else method.scopes(message.params)
+            return NO_SCOPES if method is None else method.scopes(message.params, principal)
         if isinstance(message, list):
-            return NO_SCOPES.union(*map(self.scopes_of, message))
+            return NO_SCOPES.union(*(self.scopes_of(each, principal) for each in message))
         return NO_SCOPES
 
     def name_parameter(self, method: str) -> str | None:

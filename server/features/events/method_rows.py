@@ -18,12 +18,12 @@ def list_methods(find_service: Callable[[], EventService], server: Server) -> di
     """Return the rows of the methods. `find_service()` returns the events of the server."""
     read, answer = fixed_scopes(READ), partial(_answer, find_service, server)
 
-    def of_type(params: Params) -> frozenset[str]:
-        return scopes_of(server.registry.events, params.get("name"))
+    def of_type(params: Params, principal: str) -> frozenset[str]:
+        return scopes_of(server.registry_of(principal).events, params.get("name"))
 
-    def of_test(params: Params) -> frozenset[str]:
+    def of_test(params: Params, principal: str) -> frozenset[str]:
         """A test event has texts that reach the person's other clients."""
-        return of_type(params) | {WORKFLOW}
+        return of_type(params, principal) | {WORKFLOW}
 
     return {
         "events/list": Method(answer, read),

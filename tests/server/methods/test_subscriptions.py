@@ -62,10 +62,10 @@ def test_what_a_uri_takes_is_decided_before_it_is_matched(method: str) -> None:
     def request(uri: str) -> Request:
         return Request(1, method, {"uri": uri, "notifications": {"resourceSubscriptions": [uri] * 100}})
 
-    rules = ScopeRules(SimpleNamespace(registry=REGISTRY))
+    rules = ScopeRules(SimpleNamespace(registry_of=lambda principal: REGISTRY))
     scopes_of = rules.subscription if method == "subscriptions/listen" else rules.resource
-    assert scopes_of(request(HOSTILE).params) == {READ}
-    short, long = (lines(lambda uri=uri: scopes_of(request(uri).params)) for uri in ("file:///N/a", HOSTILE))  # type: ignore[misc]
+    assert scopes_of(request(HOSTILE).params, "") == {READ}
+    short, long = (lines(lambda uri=uri: scopes_of(request(uri).params, "")) for uri in ("file:///N/a", HOSTILE))  # type: ignore[misc]
     assert short == long
 
 

@@ -272,7 +272,7 @@ def test_a_call_whose_client_leaves_is_freed_without_the_garbage_collector() -> 
             await asyncio.Event().wait()
 
         left: list[weakref.ref[Held]] = []
-        row = Method(answer, lambda params: NO_SCOPES, before_initialize=True)
+        row = Method(answer, lambda params, principal: NO_SCOPES, before_initialize=True)
         dispatcher = Dispatcher({"slow": row}, {}, lambda answer, call: answer)
         task = asyncio.create_task(dispatcher.handle_message(Request(1, "slow"), Session("me"), Sent()))
         await asyncio.sleep(0)
@@ -301,7 +301,7 @@ def test_news_of_a_call_that_is_cancelled_just_before_its_answer_is_told_with_th
             await asyncio.sleep(0)  # as for a task that is being written down
 
         session, sent = Session("me"), Sent()
-        row = Method(answer, lambda params: NO_SCOPES, before_initialize=True)
+        row = Method(answer, lambda params, principal: NO_SCOPES, before_initialize=True)
         dispatcher = Dispatcher({"slow": row}, {}, lambda answer, call: answer)
         await asyncio.create_task(dispatcher.handle_message(Request(1, "slow"), session, sent))
         assert (restored, sent.messages) == (["news"], [])

@@ -173,7 +173,7 @@ class ScopeCheck:
         """Return the scopes that the caller lacks for a message, or None."""
         if principal.scopes is None or self._needed_scopes() <= principal.scopes:
             return None
-        wanted = self.required_scopes(message)
+        wanted = self.required_scopes(message, principal.name)
         if wanted <= principal.scopes or has_scopes(principal.scopes, wanted):
             return None
         for request in message if isinstance(message, list) else (message,):

@@ -182,8 +182,14 @@ class Mount:
 
     def list_for(self, principal: str) -> list[MountLists]:
         """Return what a person's clients are shown, as far as it is known."""
-        found = self._store.of_principal(principal) if self.is_personal(principal) else self._store.common
-        return [self._gate.select(lists) for lists in found]
+        return [self._gate.select(lists) for lists in self._find_all(principal)]
+
+    def list_withheld(self, principal: str) -> list[MountLists]:
+        """Return what is listed for a person's clients and not served, as far as it is known."""
+        return [self._gate.withhold(lists) for lists in self._find_all(principal)]
+
+    def _find_all(self, principal: str) -> list[MountLists]:
+        return self._store.of_principal(principal) if self.is_personal(principal) else self._store.common
 
     def renew(self) -> None:
         """Look again at what of the lists is served."""

@@ -43,6 +43,8 @@ MAX_TOLD = 1_000  # names of tools of one mount
 MAX_INSTRUCTIONS = 16_384  # characters of all mounts together
 MAX_OF_MOUNT = 4_096
 
+PartKey = tuple[str, str]  # the kind and what identifies a part
+
 OURS = "@"  # before the name of a mount: a tool for it, and none of its server's
 
 Names = Mapping[tuple[str, str, str], str]  # mount, kind and original name → the name that is shown
@@ -103,6 +105,8 @@ class MountViews:
         self._withheld: dict[str, dict[int, tuple[MountLists, WithheldParts]]] = {}  # by mount and the lists' id
         self._views: WeakKeyDictionary[Registry, dict[Hashable, Registry]] = WeakKeyDictionary()
         self._reduced = ReducedRegistries()
+        self._private: frozenset[PartKey] = frozenset()  # what single persons alone are shown
+        self._own: WeakKeyDictionary[Registry, dict[str, Registry]] = WeakKeyDictionary()
 
     def list_parts(self, registry: Registry) -> list[Part]:
         """Return all parts that some client is shown, beside those of the registry. The names follow from these."""
@@ -110,18 +114,21 @@ class MountViews:
         self._contested = self._find_contested(registry, Mount.list_shared)
         self._contested_for_some = self._find_contested(registry, Mount.list_all)
         self._withheld.clear()  # other names may be theirs now
-        found: dict[tuple[str, str], Part] = {(part.kind, identify(part)): part for part in registry.parts}
-        taken = set(found)
+        found: dict[PartKey, Part] = {(part.kind, identify(part)): part for part in registry.parts}
+        taken, private = set(found), dict[PartKey, Part]()
         for served in self._list_mounts():
-            shared = [(lists, True) for lists in reversed(served.mount.list_shared())]
-            personal = [(lists, False) for lists in reversed(served.mount.list_personal())]
-            for lists, is_shared in (*shared, *personal):
-                for part in self._create_parts(served, lists, is_shared=is_shared):
+            for lists in reversed(served.mount.list_shared()):
+                for part in self._create_parts(served, lists, is_shared=True):
                     found.setdefault((part.kind, identify(part)), part)
+            for lists in reversed(served.mount.list_personal()):
+                for part in self._create_parts(served, lists, is_shared=False):
+                    private.setdefault((part.kind, identify(part)), part)
             if served.maker.has_connect_tool:
                 tool = self._create_connect_tool(served, is_listed=True)
                 found.setdefault((tool.kind, identify(tool)), tool)
-        return [part for key, part in found.items() if key not in taken]
+        self._private = frozenset(private).difference(found)
+        more = (part for key, part in private.items() if key not in found)
+        return [*(part for key, part in found.items() if key not in taken), *more]
 
     def list_tool_names(self) -> dict[str, dict[str, str]]:
         """Return, for each mount, what its tools are called here → their own names."""
@@ -230,12 +237,39 @@ class MountViews:
         choice = self._find_choice(principal)
         return choice is None or choice.hides(relay.mount, part.kind, relay.original)
 
-    def withholds(self, session: Session, template: Resource, uri: str) -> bool:
+    def list_own(self, principal: str, registry: Registry) -> Registry:
+        if not self._private:
+            return registry
+        known = self._own.setdefault(registry, {})
+        found = known.get(principal)
+        if found is None:
+            if len(known) >= MAX_VIEWS:
+                del known[next(iter(known))]
+            others = self._private - self._list_private(principal)
+            parts = (part for part in registry.parts if (part.kind, identify(part)) not in others)
+            found = known[principal] = Registry(parts) if others else registry
+        return found
+
+    def _list_private(self, principal: str) -> set[PartKey]:
+        """Return what a principal is shown of mounts that have lists for them alone."""
+        return {
+            (part.kind, identify(part))
+            for served in self._list_mounts()
+            if served.mount.is_personal(principal)
+            for lists in served.mount.list_for(principal)
+            for part in self._create_parts(served, lists, is_shared=False)
+        }
+
+    def withholds(self, principal: str, template: Resource, uri: str) -> bool:
         relay = template.relay
         if not isinstance(relay, ResourceRelay):
             return False
         theirs = [served for served in self._list_mounts() if served.mount.name == relay.mount]
-        return any(self._list_withheld(served, session).has_uri(relay.restore(uri)) for served in theirs)
+        return any(
+            self._create_withheld(served, lists).has_uri(relay.restore(uri))
+            for served in theirs
+            for lists in served.mount.list_withheld(principal)
+        )
 
     def end_session(self, session: Session) -> None:
         self.sessions.forget(session)
@@ -316,8 +350,9 @@ class MountViews:
     def _list_withheld(self, served: ServedMount, session: Session) -> WithheldParts:
         """Return what of a mount this client is not served, under the names that it has or would get."""
         lists = served.mount.find_withheld(find_key(served.per, session))
-        if lists is None:
-            return WithheldParts()
+        return WithheldParts() if lists is None else self._create_withheld(served, lists)
+
+    def _create_withheld(self, served: ServedMount, lists: MountLists) -> WithheldParts:
         known = self._withheld.setdefault(served.mount.name, {})
         found = known.get(id(lists))
         if found is None or found[0] is not lists:

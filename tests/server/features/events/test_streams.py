@@ -147,13 +147,13 @@ def test_an_answer_on_the_page_is_stored_for_its_principal_before_the_page_says_
 
 
 def test_a_type_needs_the_scope_of_what_it_tells_about() -> None:
-    server: Any = SimpleNamespace(registry=Registry(types.EVENTS))
+    server: Any = SimpleNamespace(registry_of=lambda principal: Registry(types.EVENTS))
     rows = list_methods(lambda: server, server)
     polled, tested = rows["events/poll"].scopes, rows["toolgate/events/test"].scopes
-    assert polled({"name": "callback.fired"}) == {WORKFLOW}
-    assert polled({"name": "command.ended"}) == {READ}
-    assert polled({"name": "no.such"}) == {READ}
-    assert tested({"name": "command.ended"}) == {READ, WORKFLOW}
+    assert polled({"name": "callback.fired"}, "") == {WORKFLOW}
+    assert polled({"name": "command.ended"}, "") == {READ}
+    assert polled({"name": "no.such"}, "") == {READ}
+    assert tested({"name": "command.ended"}, "") == {READ, WORKFLOW}
 
 
 @pytest.mark.soak  # 12 s: each event is written to disk

@@ -112,7 +112,9 @@ class PluginServer:
             **{method: partial(self._list, *row) for method, row in LISTS.items()},
             **{method: partial(self._answer, self._on_registry(work)) for method, work in CALLS.items()},
         }
-        methods = {name: Method(function, lambda _: NO_SCOPES) for name, function in functions.items()}
+        methods = {
+            name: Method(function, lambda _params, _principal: NO_SCOPES) for name, function in functions.items()
+        }
         handlers = {data.STATE: self._take_state, data.CANCELLED: _cancel_request}
         return PluginDispatcher(methods, handlers, self._link.take_answer)
 

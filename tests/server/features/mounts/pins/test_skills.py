@@ -77,4 +77,6 @@ def test_no_template_leads_to_a_view_that_is_held(listening: tuple[Site, ListedM
     for uri in ("ui://app/new.html", "UI://app/new.html", "ui://app/%6eew.html", "ui://app/upper.html"):
         with pytest.raises(Refusal, match=HELD):
             client.request("resources/read", {"uri": uri})
+        listened = client.request("subscriptions/listen", {"notifications": {"resourceSubscriptions": [uri]}})
+        assert listened.keys() >= {"_meta"}, "it ends at once: there is nothing to watch"
     assert client.request("resources/read", {"uri": "ui://app/other.html"})["contents"]
