@@ -1,7 +1,7 @@
 """Print what has happened to a mount in the running servers of the state (`toolgate mount logs`)."""
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 import msgspec
@@ -10,7 +10,9 @@ from toolgate.server.base.text import escape_unprintable
 from toolgate.server.cli.commands.store_command import read_names
 from toolgate.server.cli.terminal.output import print_json_line
 from toolgate.server.config.load import Config
+from toolgate.server.features.mounts.commands.file_hints import list_file_hints
 from toolgate.server.features.mounts.commands.wishes import make_wish
+from toolgate.server.features.mounts.config.table import read_own_mounts
 from toolgate.server.features.mounts.control import MountControl
 from toolgate.server.features.mounts.mount.mount_standing import MountRecord
 from toolgate.tools.api.text.json_text import JsonError
@@ -33,6 +35,7 @@ def print_logs(config: Config, *, name: str, json: bool = False) -> int:
         people = read_names(config)[0]
         for record in records:
             _print_record(record, people)
+        _print_hints(config, name, records)
     return 0 if records else 1
 
 
@@ -45,6 +48,15 @@ def _print_record(record: MountRecord, people: Mapping[str, str]) -> None:
         print(f"running for {_name(each.principal, people)}{rubbish}")
         for line in each.said.splitlines():
             print(f"  {escape_unprintable(line)}")
+
+
+def _print_hints(config: Config, name: str, records: Sequence[MountRecord]) -> None:
+    mount = next((each for each in read_own_mounts(config).mounts if each.name == name), None)
+    said = [
+        text for each in records for text in (*(turn.text for turn in each.turns), *(run.said for run in each.running))
+    ]
+    for line in list_file_hints(config, mount, "\n".join(said)) if mount is not None else ():
+        print(f"hint: {line}, if it is to use that")
 
 
 def _name(principal: str, people: Mapping[str, str]) -> str:
