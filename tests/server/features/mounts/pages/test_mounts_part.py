@@ -75,6 +75,21 @@ def test_a_failure_of_what_all_share_is_shown_to_all(tmp_path: Path) -> None:
         assert eventually(lambda: "CONNECT_FAILED</a>: " in read_row(theirs, "away")), theirs.first_page()
 
 
+def test_a_tool_that_is_held_is_not_on_the_page_of_tools(tmp_path: Path) -> None:
+    mount = ListedMount(tmp_path)
+    mount.say(tools=[tool("echo"), tool("sum")])
+    with (
+        site(tmp_path, "--auth", "none", *write_config(tmp_path, mount.table)) as listening,
+        spoken(listening, "http") as client,
+    ):
+        wait_listed(client)
+        person = Chooser(Browser(listening.port, {"accept": "text/html"}))
+        assert person.read("far") == {"reload": True, "echo": True, "sum": True}
+        mount.say(tools=[tool("echo", title="new"), tool("sum"), tool("more")])
+        client.text("far__reload")
+        assert eventually(lambda: person.read("far") == {"reload": True, "sum": True}), listening.log()
+
+
 def test_a_mount_that_is_gone_is_shown_as_long_as_something_is_off(tmp_path: Path) -> None:
     options = write_config(tmp_path, command_mount("legacy"))
     with (

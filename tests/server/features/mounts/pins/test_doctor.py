@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from tests.clients.raw_client import eventually
 from tests.clients.raw_http_client import site, spoken
 from tests.server.features.mounts.mounted import wait_listed, write_config
-from tests.server.features.mounts.pins.listed import ListedMount, tool
+from tests.server.features.mounts.pins.listed import PROGRAM, ListedMount, tool
 from toolgate.server.cli import main
 from toolgate.server.cli.doctor.report import CheckNote
 from toolgate.server.config.load import load
@@ -60,6 +61,22 @@ def test_a_package_without_a_version_is_known(words: str) -> None:
 def test_another_command_is_not(words: str) -> None:
     command, *args = words.split()
     assert not doctor.is_unpinned(command, args)
+
+
+def test_a_command_without_a_version_is_said_by_doctor(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    mount = ListedMount(tmp_path)
+    mount.say(tools=[tool("echo")])
+    npx = tmp_path / "npx"
+    npx.write_text(f"#!/bin/sh\nexec {sys.executable} {PROGRAM} {mount.file} legacy\n")
+    npx.chmod(0o755)
+
+    def examine(package: str) -> str:
+        table = f'[mounts.far]\ncommand = "{npx}"\nargs = ["-y", "{package}"]\n'
+        main.run(("doctor", *write_config(tmp_path, table), "--state", str(tmp_path / "state")))
+        return capsys.readouterr().out
+
+    said = "no version is named by the command of far"
+    assert said in examine("pkg") and said not in examine("pkg@1.2.3")
 
 
 def test_what_is_held_and_marked_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
