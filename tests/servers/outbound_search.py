@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 JWT = re.compile(rb"eyJ[\w-]+\.(eyJ[\w-]+)\.")  # its claims
+PART = re.compile(rb"[\w.+/= -]")  # a character of a token, or of Basic credentials
 BASIC = re.compile(rb"Basic ([\w+/=]+)")
 LONGEST = 16 * 1024  # bytes of a token
 DEPTH = 12  # lines of the stack that shows where the token was
@@ -40,10 +41,10 @@ Method = Callable[..., Any]
 
 
 class TokenSearch:
-    """The tokens that clients have sent to this server, and what it has sent. A finding ends it with `exit_code`."""
+    """The tokens that clients have sent to this server, and what it has sent. `end()` is called at a finding."""
 
-    def __init__(self, exit_code: int) -> None:
-        self._exit_code = exit_code
+    def __init__(self, end: Callable[[], object]) -> None:
+        self._end = end
         self._claims: set[bytes] = set()
         self._tails: weakref.WeakKeyDictionary[Any, bytes] = weakref.WeakKeyDictionary()
 
@@ -52,16 +53,17 @@ class TokenSearch:
 
     def search_stream(self, way: Any, data: bytes) -> None:
         """Search what goes one way out, and what spans two writes."""
-        sent = self._tails.get(way, b"") + data
+        sent = self._tails.pop(way, b"") + data
         self.search(sent)
-        self._tails[way] = sent[-LONGEST:]
+        if PART.match(sent[-1:]):  # a token may go on
+            self._tails[way] = sent[-LONGEST:]
 
     def search(self, *parts: bytes) -> None:
         for data in parts:
             if (b"eyJ" in data or b"Basic " in data) and not self._claims.isdisjoint(_list_claims(data)):
                 stack = "".join(traceback.format_stack(limit=DEPTH))
                 print(f"an access token of a client was on its way out:\n{stack}", file=sys.stderr, flush=True)
-                os._exit(self._exit_code)
+                self._end()
 
 
 class SearchedTransport:
@@ -81,7 +83,7 @@ class SearchedTransport:
 
 def search_forks(exit_code: int) -> None:
     """Search what this process and its forks send. A module that a test has deleted sends nothing."""
-    search = TokenSearch(exit_code)
+    search = TokenSearch(functools.partial(os._exit, exit_code))
     for rows, name, wrap in (
         (DOORS, "verify", _note_token),
         (STREAMS, "write", _search_write),

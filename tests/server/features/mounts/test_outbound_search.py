@@ -1,9 +1,11 @@
 """The tests' servers end before a client's token leaves for what is mounted: each way out is searched."""
 
+import base64
 import contextlib
 import http.client
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from threading import Event
 
 import pytest
 
@@ -18,6 +20,7 @@ from tests.server.features.nodes.nodes import running_node
 from tests.servers import forked_command
 from tests.servers.forked_command import LEAK
 from tests.servers.isolated_plugins import plugin_folder
+from tests.servers.outbound_search import TokenSearch
 
 pytestmark = pytest.mark.alone
 ECHO = """
@@ -110,3 +113,16 @@ def test_a_token_that_no_client_sent_passes(tmp_path: Path) -> None:
         signed = Signed(listening)
         other = signed.token("bob")
         assert other in request(signed, signed.token("ada"), "tools/call", name="echo", arguments={"text": other})
+
+
+def test_a_token_is_found_across_two_writes_and_in_basic_credentials() -> None:
+    token = f"eyJhbGciOiJFUzI1NiJ9.eyJ{'a' * 60}.{'b' * 20}"
+    credentials = base64.b64encode(f"ours:{token}".encode()).decode()
+    for text in (f'{{"text": "{token}"}}', f"Authorization: Basic {credentials}\r\n"):
+        for cut in range(len(text) + 1):
+            found: list[int] = []
+            search, way = TokenSearch(lambda found=found, cut=cut: found.append(cut)), Event()
+            search.note(token)
+            for part in (text[:cut], text[cut:]):
+                search.search_stream(way, part.encode())
+            assert found, text[:cut]
