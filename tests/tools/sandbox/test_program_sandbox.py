@@ -61,6 +61,26 @@ def test_commands_can_not_read_the_environment_of_a_program(folder: Path, level:
 
 
 @at_each_level
+def test_a_program_can_not_read_the_environment_of_another_program(folder: Path, level: str) -> None:
+    version = landlock.find_version()
+    if level == "uid" and version < landlock.REFERS:
+        pytest.skip("this kernel has no Landlock that moves files")
+
+    async def body() -> None:
+        async with (
+            workspace(folder, sandbox(level)) as mine,
+            program(mine, "sleep 600 & echo up; cat; :", {"KEY": SECRET}) as first,
+        ):
+            assert await read_line(first) == "up\n"
+            await until(lambda: len(environments_with(SECRET)) == 3)  # bash, sleep, cat
+            async with program(mine, PEEK) as second:
+                assert await read_all(second) == b"end\n"
+            assert len(environments_with(SECRET)) == 3  # they were there to be read
+
+    asyncio.run(body())
+
+
+@at_each_level
 def test_a_program_can_not_read_the_environment_of_commands_nor_end_them(folder: Path, level: str) -> None:
     version = landlock.find_version()
     if level == "uid" and version < landlock.REFERS:

@@ -2,13 +2,16 @@
 
 import json
 import re
+import sqlite3
 import textwrap
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.clients.raw_client import ROOT, STATELESS, Refusal, Server, eventually
+from tests.clients.raw_http_client import site, spoken
 from tests.servers.isolated_plugins import Start, hosts, isolated, plugin_folder
 
 CALLS: list[tuple[str, dict[str, Any]]] = [
@@ -329,6 +332,25 @@ def test_a_changed_plugin_gets_a_new_process_and_calls_under_way_end_in_the_old_
     server.send({"id": asked["id"], "result": {"action": "accept", "content": {}}})
     assert server.result(call)["content"][0]["text"] == "first"
     assert eventually(lambda: len(hosts(server)) == 1 and old not in hosts(server))
+
+
+def test_a_changed_plugin_is_served_without_a_review(tmp_path: Path) -> None:
+    body = """
+    @tool
+    async def version() -> str:
+        "The {0}."
+        return "{0}"
+    """
+    home = plugin_folder(tmp_path, body.format("first"))
+    options = ("--auth", "none", "-p", str(home), "--isolate-plugins")
+    with site(tmp_path, *options) as listening, spoken(listening, "http") as client:
+        assert client.text("version") == "first"
+        plugin_folder(tmp_path, body.format("second"))
+        assert eventually(lambda: client.text("version") == "second"), listening.log()
+        told = {each["name"]: each["description"] for each in client.request("tools/list")["tools"]}
+        assert told["version"] == "The second." and "mount review" not in listening.log()
+        with closing(sqlite3.connect(listening.state / "state.db")) as database:
+            assert database.execute("SELECT count(*) FROM mount_pin").fetchone() == (0,)
 
 
 def test_a_plugin_of_any_number_of_parts_is_listed(start: Start, tmp_path: Path) -> None:
