@@ -375,6 +375,8 @@ mount_connection = _table(  # of a person to a mounted server where they have si
     Column("refreshing_since", Float),  # a refresh was sent then, and its answer has not come
     Column("ended", AnyText),  # why the person has to sign in again; null: they need not
     Column("made_at", Float, nullable=False),
+    Index("mount_connection_ended", "ended", "expires_at"),
+    Index("mount_connection_mount", "mount"),
 )
 mount_departure = _table(  # a browser that has been sent to a mounted server's authorization server
     "mount_departure",

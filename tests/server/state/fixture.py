@@ -1,7 +1,7 @@
 """Write the fixture of the present schema, with rows in every table, by running today's code. A new version of the
 tables puts the fixture that this writes in place of the last one, and leaves that of the oldest version unchanged:
 
-    python -m tests.server.state.fixture > tests/server/state/fixtures/18.sql
+    python -m tests.server.state.fixture > tests/server/state/fixtures/19.sql
 """
 
 import asyncio
@@ -128,7 +128,7 @@ async def _switch_off(store: Store) -> None:
     await choices.load()
 
 
-async def _share() -> None:
+async def _share(_principal: str) -> None:
     """No other server is there."""
 
 

@@ -12,6 +12,7 @@ ENDED = "@ended "  # before an id and the mount: the row of what is to be revoke
 AGAIN = 60.0  # seconds after a revocation was sent until it is sent again; then twice as long, and so on
 USED = "used:"  # before the digest of a departure
 ORPHANED = "the account was removed"
+UNREVOKED = "it is to be revoked"
 
 
 def find_connection(connection: "tables.Connection", principal: str, mount: str) -> Any:
@@ -93,22 +94,22 @@ def remove_connections(connection: "tables.Connection", principal: str, mount: s
 
 def has_connections(connection: "tables.Connection") -> bool:
     """Return whether anybody has a connection to a mount, or one that is to be revoked."""
-    table = tables.mount_connection
-    found = tables.select(table.c.mount).where(table.c.mount != IDENTITY).limit(1)
-    return connection.execute(found).first() is not None
+    mount = tables.mount_connection.c.mount
+    others = (mount < IDENTITY, mount > IDENTITY)  # found by an index, which != is not
+    return any(connection.execute(tables.select(mount).where(each).limit(1)).first() is not None for each in others)
 
 
 def add_ended(connection: "tables.Connection", row: Any, now: float) -> None:
     """Add what is to be revoked of a connection that is replaced or removed."""
     mount = f"{ENDED}{secrets.token_hex(8)} {row.mount}"
-    values = {"principal": row.principal, "server": row.server, "sealed": row.sealed}
+    values = {"principal": row.principal, "server": row.server, "sealed": row.sealed, "ended": UNREVOKED}
     connection.execute(tables.mount_connection.insert().values(mount=mount, expires_at=now, made_at=now, **values))
 
 
 def list_due(connection: "tables.Connection", now: float, most: int) -> list[Any]:
     """Return what is to be revoked now."""
     table = tables.mount_connection
-    due = table.select().where(table.c.mount.startswith(ENDED), table.c.expires_at <= now)
+    due = table.select().where(table.c.ended == UNREVOKED, table.c.expires_at <= now)
     return list(connection.execute(due.order_by(table.c.expires_at).limit(most)))
 
 
