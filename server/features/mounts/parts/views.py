@@ -20,6 +20,7 @@ from toolgate.server.features.mounts.names import MountNames, choose_names
 from toolgate.server.features.mounts.parts.client_sessions import ClientSessions
 from toolgate.server.features.mounts.parts.connect_tool import CONNECT
 from toolgate.server.features.mounts.parts.create import PartMaker
+from toolgate.server.features.mounts.parts.own_registries import OwnRegistries, PartKey
 from toolgate.server.features.mounts.parts.reduced_registries import ReducedRegistries
 from toolgate.server.features.mounts.parts.relays import MountedRelay, ResourceRelay
 from toolgate.server.features.mounts.parts.rewriting import UriRewriter
@@ -42,8 +43,6 @@ MAX_WITHHELD = 64  # lists of one mount whose parts that are not served are kept
 MAX_TOLD = 1_000  # names of tools of one mount
 MAX_INSTRUCTIONS = 16_384  # characters of all mounts together
 MAX_OF_MOUNT = 4_096
-
-PartKey = tuple[str, str]  # the kind and what identifies a part
 
 OURS = "@"  # before the name of a mount: a tool for it, and none of its server's
 
@@ -106,7 +105,7 @@ class MountViews:
         self._views: WeakKeyDictionary[Registry, dict[Hashable, Registry]] = WeakKeyDictionary()
         self._reduced = ReducedRegistries()
         self._private: frozenset[PartKey] = frozenset()  # what single persons alone are shown
-        self._own: WeakKeyDictionary[Registry, dict[str, Registry]] = WeakKeyDictionary()
+        self._own: WeakKeyDictionary[Registry, OwnRegistries] = WeakKeyDictionary()
 
     def list_parts(self, registry: Registry) -> list[Part]:
         """Return all parts that some client is shown, beside those of the registry. The names follow from these."""
@@ -240,15 +239,10 @@ class MountViews:
     def list_own(self, principal: str, registry: Registry) -> Registry:
         if not self._private:
             return registry
-        known = self._own.setdefault(registry, {})
-        found = known.get(principal)
-        if found is None:
-            if len(known) >= MAX_VIEWS:
-                del known[next(iter(known))]
-            others = self._private - self._list_private(principal)
-            parts = (part for part in registry.parts if (part.kind, identify(part)) not in others)
-            found = known[principal] = Registry(parts) if others else registry
-        return found
+        own = self._own.get(registry)
+        if own is None:
+            own = self._own[registry] = OwnRegistries(registry, self._private)
+        return own.find(principal, self._list_private) or registry
 
     def _list_private(self, principal: str) -> set[PartKey]:
         """Return what a principal is shown of mounts that have lists for them alone."""
