@@ -397,7 +397,7 @@ def test_who_opens_too_many_pages_at_once_is_told_to_wait(tmp_path: Path) -> Non
             asking = [threads.submit(browser.get, "/mounts/connect?name=far") for browser in browsers]
             told = next(as_completed(asking)).result()
             assert (told.status, read_code(told)) == (503, "SIGN_IN_BUSY")
-            silent.close()  # which ends the others
+            silent.shutdown(socket.SHUT_RDWR)  # which ends the others; closed, it would leave its port to anybody
             assert "DISCOVERY_FAILED" in {read_code(each.result()) for each in asking}
 
 
