@@ -7,8 +7,9 @@ from typing import Any
 
 from toolgate.server.state import tables
 
-IDENTITY = "@identity"  # no mount's name: the row of what a person's identity provider has given
-ENDED = "@ended "  # before an id and the mount: the row of what is to be revoked
+RESERVED = "@"  # begins what stands in place of a mount's name, and no mount's name
+IDENTITY = f"{RESERVED}identity"  # the row of what a person's identity provider has given
+ENDED = f"{RESERVED}ended "  # before an id and the mount: the row of what is to be revoked
 AGAIN = 60.0  # seconds after a revocation was sent until it is sent again; then twice as long, and so on
 USED = "used:"  # before the digest of a departure
 ORPHANED = "the account was removed"
@@ -36,7 +37,7 @@ def list_all_connections(
     columns = (table.c.principal, table.c.mount, table.c.server, table.c.ended, table.c.made_at)
     principal, mount = after
     is_later = (table.c.principal > principal) | ((table.c.principal == principal) & (table.c.mount > mount))
-    chosen = tables.select(*columns).where(is_later, table.c.mount != IDENTITY, ~table.c.mount.startswith(ENDED))
+    chosen = tables.select(*columns).where(is_later, ~table.c.mount.startswith(RESERVED))
     if principals is not None:
         chosen = chosen.where(table.c.principal.in_(principals))
     return list(connection.execute(chosen.order_by(table.c.principal, table.c.mount).limit(most)))

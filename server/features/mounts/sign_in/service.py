@@ -22,7 +22,7 @@ from toolgate.server.features.mounts.sign_in.arrivals import ConnectionArrivals
 from toolgate.server.features.mounts.sign_in.elicitation import SignInElicitation
 from toolgate.server.features.mounts.sign_in.flow import MountSignIn, fill_in_secret
 from toolgate.server.features.mounts.sign_in.revocations import REVOKE_WITHIN, Revocations, send_in_time
-from toolgate.server.features.mounts.sign_in.rows import IDENTITY
+from toolgate.server.features.mounts.sign_in.rows import IDENTITY, RESERVED
 from toolgate.server.features.mounts.sign_in.store import ConnectionStore, MountConnection, SignInFault
 from toolgate.server.features.mounts.sign_in.tokens import MountTokens
 from toolgate.server.state.store import StateError
@@ -131,7 +131,7 @@ class SignInService:
     async def disconnect(self, principal: str, mount: str | None = None) -> bool:
         """End a person's connection to a mount, or all they have, here and at the far servers. Return whether there was
         one. Raises StateError."""
-        if mount is not None and mount.startswith("@"):  # a form can name it, and no page shows it
+        if mount is not None and mount.startswith(RESERVED):  # a form can name it, and no page shows it
             return False
         removed = await self.store.remove(principal, mount)
         for held in removed:

@@ -122,7 +122,7 @@ class ConnectionStore:
         if self._store.is_empty():
             return []
         found = await self._store.read(partial(rows.list_connections, principal=principal))
-        return [self._open(row) for row in found if not row.mount.startswith("@")]
+        return [self._open(row) for row in found if not row.mount.startswith(rows.RESERVED)]
 
     async def list_all(
         self, after: tuple[str, str], most: int, principals: Collection[str] | None = None
@@ -149,7 +149,7 @@ class ConnectionStore:
             if not rows.end_departure(connection, departure.hashed):
                 return False
             before = rows.find_connection(connection, principal, mount)
-            if before is not None and self._is_apart(self._open(before), signed_in):
+            if before is not None and _is_apart(self._open(before), signed_in):
                 rows.add_ended(connection, before, self.now())
             rows.write_connection(connection, principal, mount, **row)
             return True
@@ -160,12 +160,6 @@ class ConnectionStore:
         """Store what a person's identity provider gave them with a sign-in here, in place of the one before."""
         row = self._create_row(principal, rows.IDENTITY, server, signed_in, expires_at)
         await self._write(partial(rows.write_connection, principal=principal, mount=rows.IDENTITY, **row))
-
-    @staticmethod
-    def _is_apart(before: MountConnection, signed_in: SignedIn) -> bool:
-        """Return whether the end of a connection leaves another one as it is."""
-        own = before.signed_in
-        return can_be_revoked(own) and (own.issuer, own.client.id) != (signed_in.issuer, signed_in.client.id)
 
     def _create_row(
         self, principal: str, mount: str, server: str, signed_in: SignedIn, expires_at: float | None
@@ -343,6 +337,12 @@ class ConnectionStore:
 def can_be_revoked(signed_in: SignedIn | None) -> TypeGuard[SignedIn]:
     """Return whether the far server has a place for it."""
     return signed_in is not None and bool(signed_in.revocation_endpoint)
+
+
+def _is_apart(before: MountConnection, signed_in: SignedIn) -> bool:
+    """Return whether the end of a connection leaves another one as it is."""
+    own = before.signed_in
+    return can_be_revoked(own) and (own.issuer, own.client.id) != (signed_in.issuer, signed_in.client.id)
 
 
 def _hash(state: str) -> str:
