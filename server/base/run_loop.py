@@ -27,7 +27,7 @@ def settle_memory() -> None:
     """
     gc.freeze()
     gc.set_threshold(50_000, 50, 100)
-    _ = bytearray(REUSED)
+    _ = bytes(REUSED)
 
 
 def run_server(main: Callable[[], Coroutine[Any, Any, None]], factory: Callable[[], asyncio.AbstractEventLoop]) -> None:
