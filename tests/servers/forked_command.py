@@ -309,7 +309,7 @@ def _repeat_start() -> None:
                     urlopen(f"{served[1]}/health", timeout=20).close()  # it has served: it ends as usual
                 os.kill(child, signal.SIGTERM)
     os.waitpid(child, 0)
-    modules, patterns = pickle.loads(report.read_bytes())
+    modules, patterns, trials = pickle.loads(report.read_bytes())
     shutil.rmtree(folder)
     _import_modules(modules)
     from toolgate.server.auth.login import accounts
@@ -321,6 +321,7 @@ def _repeat_start() -> None:
 
     _load_beside("compiled_pages").compile_pages()
     _load_beside("outbound_search").search_forks(LEAK)
+    _load_beside("tried_sandboxes").spare_trials(trials)
     vetted_client.make_tls_context()
     for file in sorted(PLUGINS.glob("*.py")):
         loader.compile_source(file.read_bytes(), str(file))
@@ -338,14 +339,15 @@ def _repeat_start() -> None:
 
 
 def _report_at_exit(report: Path) -> None:
-    """Have this process list what it has imported and compiled since now, when it ends."""
+    """Have this process list what it has imported, compiled and tried since now, when it ends."""
     before, leave = {*sys.modules}, os._exit
+    trials = _load_beside("tried_sandboxes").note_trials()
     re.purge()
 
     def tell(code: int) -> None:
         modules = [name for name, module in sys.modules.items() if name not in before and find_origin(module)]
         patterns = [(pattern, flags) for _, pattern, flags in re._cache]  # type: ignore[attr-defined]
-        report.write_bytes(pickle.dumps((modules, patterns)))
+        report.write_bytes(pickle.dumps((modules, patterns, trials)))
         leave(code)
 
     def find_origin(module: Any) -> bool:

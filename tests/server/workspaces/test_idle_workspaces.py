@@ -79,12 +79,12 @@ def test_people_at_rest_have_no_descriptor_and_no_control_group(ground: Path) ->
     with people_at(ground, *SANDBOX) as (place, signed):
         ada = Person(signed, "ada")
         assert ada.bash("echo in") == "in\n"  # the first command opens what all share
-        assert eventually(lambda: count_held(place.process.pid) == (0, 0))
+        assert eventually(lambda: count_held(place.process.pid) == (0, 0)), count_held(place.process.pid)
         before = count_descriptors(place.process.pid)
         people = [Person(signed, f"person {number}") for number in range(PEOPLE)]
         with ThreadPoolExecutor(8) as callers:
             assert list(callers.map(lambda each: each.bash("echo in"), people)) == ["in\n"] * PEOPLE
-        assert eventually(lambda: count_held(place.process.pid) == (0, 0))
+        assert eventually(lambda: count_held(place.process.pid) == (0, 0)), count_held(place.process.pid)
         assert eventually(lambda: count_descriptors(place.process.pid) <= before)
 
 
@@ -96,7 +96,7 @@ def test_who_returns_finds_all_as_it_was(ground: Path) -> None:
         assert eventually(lambda: "exited" in ada.call("ListBgTasks")["content"][0]["text"])
         assert "first\nsecond\n" in ada.call("ReadBgOutput", task_id=task)["content"][0]["text"]
         for number in range(1, 4):
-            assert eventually(lambda: count_held(place.process.pid) == (0, 0))
+            assert eventually(lambda: count_held(place.process.pid) == (0, 0)), count_held(place.process.pid)
             assert ada.call("ReadBgOutput", task_id=task)["content"][0]["text"].startswith("[task")  # read before
             assert ada.bash("cat file") == "one\n"
             started = ada.call("BackgroundBash", command="true")["structuredContent"]["task_id"]
@@ -113,7 +113,7 @@ def test_what_runs_is_not_closed(ground: Path) -> None:
         of_one = count_held(place.process.pid)[0]
         assert eventually(lambda: count_held(place.process.pid)[0] < of_one)  # ben's are closed
         assert ada.call("KillBgTask", task_id=task)["structuredContent"]["status"] == "killed"
-        assert eventually(lambda: count_held(place.process.pid) == (0, 0))
+        assert eventually(lambda: count_held(place.process.pid) == (0, 0)), count_held(place.process.pid)
 
 
 def test_a_node_killed_when_it_has_closed_a_workspace_loses_nothing(ground: Path) -> None:
@@ -134,7 +134,7 @@ def test_a_node_killed_when_it_has_closed_a_workspace_loses_nothing(ground: Path
 
     with running_node(ground / "node", *SANDBOX) as node:
         task = asyncio.run(run_task(node))
-        assert eventually(lambda: count_held(node.process.pid) == (0, 0))
+        assert eventually(lambda: count_held(node.process.pid) == (0, 0)), count_held(node.process.pid)
         node.kill()
         node.start()
         asyncio.run(come_back(node, task))
