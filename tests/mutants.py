@@ -95,7 +95,10 @@ SUITES: dict[str, tuple[str, ...]] = {  # a module or folder → its tests
         "tests/tools/workspace/output/test_spool.py",
         "tests/tools/builtin/test_background.py",
     ),
-    "tools/sandbox": ("tests/tools/sandbox/test_sandbox.py", "tests/server/workspaces/test_sandboxing.py"),
+    "tools/workspace/sandbox": (
+        "tests/tools/workspace/sandbox/test_sandbox.py",
+        "tests/server/workspaces/test_sandboxing.py",
+    ),
 }
 SWAPS: dict[type[ast.AST], type[ast.AST]] = {
     ast.Lt: ast.LtE,

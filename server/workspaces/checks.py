@@ -8,7 +8,7 @@ from toolgate.server.base.errors import UsageError
 from toolgate.server.config.load import Config
 
 if TYPE_CHECKING:
-    from toolgate.tools.sandbox.levels import Sandbox
+    from toolgate.tools.workspace.sandbox.levels import Sandbox
 
 NO_WORKSPACE = ("/", "/tmp", "/var", "/usr", "/opt")  # noqa: S108  # folders below them may be workspaces
 SYSTEM_ALONE = ("/proc", "/sys", "/dev", "/etc", "/run", "/boot", "/usr/bin", "/usr/sbin", "/usr/lib")

@@ -1,4 +1,4 @@
-"""Choose and try the server's sandbox at the start, and set up tools/sandbox/ for each principal."""
+"""Choose and try the server's sandbox at the start, and set up tools/workspace/sandbox/ for each principal."""
 
 import asyncio
 import contextlib
@@ -20,15 +20,15 @@ from toolgate.tools.reading.web.address_policy import AddressPolicy
 from toolgate.tools.workspace.limits import UNLIMITED, Limits, parse
 
 if TYPE_CHECKING:
-    from toolgate.tools.sandbox.cgroups import Cgroups, Group
-    from toolgate.tools.sandbox.egress.sandbox_proxy import SandboxProxy
-    from toolgate.tools.sandbox.egress.shared_limits import SharedProxyLimits
-    from toolgate.tools.sandbox.levels import Level, Sandbox, TrialFolder
     from toolgate.tools.workspace.commands.environment import CommandEnvironment
     from toolgate.tools.workspace.processes.idle_sandboxes import IdleSandboxes
     from toolgate.tools.workspace.processes.process import ReadOnly
     from toolgate.tools.workspace.processes.start_queue import StartQueue
     from toolgate.tools.workspace.processes.zygote import CommandRunner
+    from toolgate.tools.workspace.sandbox.cgroups import Cgroups, Group
+    from toolgate.tools.workspace.sandbox.egress.sandbox_proxy import SandboxProxy
+    from toolgate.tools.workspace.sandbox.egress.shared_limits import SharedProxyLimits
+    from toolgate.tools.workspace.sandbox.levels import Level, Sandbox, TrialFolder
 
 QUEUE_SHARE = 0.8  # of --hold for the wait for a sandbox; the rest is for its start and the command
 CLOSE_WITHIN = 0.5  # seconds: the groups are empty as a rule
@@ -77,7 +77,7 @@ class Sandboxing:
         """Whether a principal's commands can't read the environment of its programs."""
         if self.level == "none":
             return False
-        from toolgate.tools.sandbox.process import isolates_programs  # start-up
+        from toolgate.tools.workspace.sandbox.process import isolates_programs  # start-up
 
         return isolates_programs(self.level)
 
@@ -94,9 +94,9 @@ class Sandboxing:
         runner = self._runner = self._runner or CommandRunner()
         if self.sandbox is None or self.sandbox.level == "none":
             return UnsandboxedEnvironment(runner, self.limits, _build_read_only)
-        from toolgate.tools.sandbox.environment import SandboxedEnvironment  # start-up
         from toolgate.tools.workspace.processes.idle_sandboxes import IdleSandboxes
         from toolgate.tools.workspace.processes.start_queue import StartQueue
+        from toolgate.tools.workspace.sandbox.environment import SandboxedEnvironment  # start-up
 
         self._idle_sandboxes = self._idle_sandboxes or IdleSandboxes(seconds=self.limits.idle)
         self._starts = self._starts or StartQueue(patience=self._hold * QUEUE_SHARE)
@@ -130,7 +130,7 @@ class Sandboxing:
         """Lower the CPU weight of principals that use much of it, until cancelled."""
         if self._cgroups is None:
             return
-        from toolgate.tools.sandbox.cgroups.group import EVERY, CpuFairness  # start-up
+        from toolgate.tools.workspace.sandbox.cgroups.group import EVERY, CpuFairness  # start-up
 
         manners = CpuFairness()
         while True:
@@ -164,8 +164,8 @@ class Sandboxing:
         """End processes of sandbox users: one that broke out of its sandbox outlives its server."""
         if self.sandbox is None or self.sandbox.uids is None or self._shared is not None:
             return
-        from toolgate.tools.sandbox import users  # start-up
-        from toolgate.tools.sandbox.process import kill_user
+        from toolgate.tools.workspace.sandbox import users  # start-up
+        from toolgate.tools.workspace.sandbox.process import kill_user
 
         uids, unused = self.sandbox.uids, self.sandbox.uids[-1]
         with contextlib.suppress(FileNotFoundError):
@@ -176,7 +176,7 @@ class Sandboxing:
                 log.warning("a dead server left commands of %s: they are ended", name)
 
     def _find_cgroups(self) -> "Cgroups | None":
-        from toolgate.tools.sandbox import cgroups  # start-up
+        from toolgate.tools.workspace.sandbox import cgroups  # start-up
 
         hierarchy = cgroups.find(move=True)
         if isinstance(hierarchy, str):
@@ -200,8 +200,8 @@ class Sandboxing:
             log.warning("a control group can't be removed: a process in it can't be ended")
 
     def _open_proxy(self, listener: socket.socket) -> "SandboxProxy":
-        from toolgate.tools.sandbox.egress.sandbox_proxy import SandboxProxy  # start-up
-        from toolgate.tools.sandbox.egress.shared_limits import SharedProxyLimits
+        from toolgate.tools.workspace.sandbox.egress.sandbox_proxy import SandboxProxy  # start-up
+        from toolgate.tools.workspace.sandbox.egress.shared_limits import SharedProxyLimits
 
         self._proxy_limits = self._proxy_limits or SharedProxyLimits()
         outlet = SandboxProxy(listener, AddressPolicy.parse(*self._network_rules), shared=self._proxy_limits)
@@ -210,8 +210,8 @@ class Sandboxing:
 
 
 def _build_read_only() -> "ReadOnly | str":
-    from toolgate.tools.sandbox.read_only_filter import build_read_only  # start-up: only a plan needs it
     from toolgate.tools.workspace.processes import landlock
+    from toolgate.tools.workspace.sandbox.read_only_filter import build_read_only  # start-up: only a plan needs it
 
     return build_read_only(landlock.find_version(), needs_landlock=True)
 
@@ -275,7 +275,7 @@ def choose_sandbox(
     level: Any = config.sandbox_level
     if level == "none" and not config.is_remote and config.sandbox_network in (None, "all"):
         return None
-    from toolgate.tools.sandbox import levels  # start-up
+    from toolgate.tools.workspace.sandbox import levels  # start-up
 
     network: Any = config.sandbox_network or (None if config.is_remote else "all")
     options = levels.SandboxOptions(
@@ -302,8 +302,8 @@ def choose_sandbox(
 
 def _check_links(state: Path, uid: int) -> None:
     """Raise UnreachableError if a folder of the state is a link to a place that `uid` can't reach."""
-    from toolgate.tools.sandbox.levels import StateUnreachableError  # start-up
-    from toolgate.tools.sandbox.trial import find_closed_folder
+    from toolgate.tools.workspace.sandbox.levels import StateUnreachableError  # start-up
+    from toolgate.tools.workspace.sandbox.trial import find_closed_folder
 
     for folder in (state / "spool", state / "workspaces"):
         closed = find_closed_folder(folder, uid) if folder.is_symlink() else None

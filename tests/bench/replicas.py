@@ -28,8 +28,8 @@ from tests.server.features.replicas.test_replicas_of_people import manage
 from tests.servers.postgres import Postgres, running_postgres
 from tests.servers.redis_server import RedisProcess
 from tests.servers.replicas import running_replicas
-from toolgate.tools.sandbox.cgroups.cgroups import find_hierarchies
-from toolgate.tools.sandbox.cgroups.versions import V2
+from toolgate.tools.workspace.sandbox.cgroups.cgroups import find_hierarchies
+from toolgate.tools.workspace.sandbox.cgroups.versions import V2
 
 CLIENTS = 16
 CALLS = 250  # of each client

@@ -22,7 +22,7 @@ from tests.interop.official_clients import THIRTEEN, Negotiation
 from tests.interop.sign_in_server import SignInServer
 from tests.interop.test_oauth_python_sdk import StoredTokens, connected, text
 from tests.server.auth.http_browser import Person
-from toolgate.tools.sandbox.syscalls import FAMILIES, REFUSED
+from toolgate.tools.workspace.sandbox.syscalls import FAMILIES, REFUSED
 
 DOCKERFILE = (ROOT / "deploy" / "Dockerfile").read_text()
 PROFILE = ROOT / "deploy" / "seccomp.json"

@@ -22,7 +22,7 @@ PHRASES = {  # what puzzled → what is said, and where
     "about no tool there is": ("there is no {kind}", "server/calls/policy/rule_check.py"),
     "commands are not kept apart": (
         "no sandbox: commands have all",
-        "tools/sandbox/levels.py",
+        "tools/workspace/sandbox/levels.py",
     ),
     "it must be said under which": ("the https URL that clients use", "server/app/http_checks.py"),
     "keeps them from nothing": ("commands have all the server's permissions", "server/app/http_checks.py"),

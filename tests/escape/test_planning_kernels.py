@@ -16,12 +16,12 @@ from tests.escape.ground import SYSTEM_PYTHON
 from tests.escape.test_planning import check_writes, contents, folder, prepare, prepare_outside, verdicts
 from tests.escape.writes import WRITES
 from tests.escape.writes.write import Write
-from toolgate.tools.sandbox.read_only_filter import build_read_only
 from toolgate.tools.workspace.commands.environment import UnsandboxedEnvironment
 from toolgate.tools.workspace.limits import UNLIMITED
 from toolgate.tools.workspace.local_workspace import LocalWorkspace
 from toolgate.tools.workspace.processes import landlock
 from toolgate.tools.workspace.processes.zygote import CommandRunner
+from toolgate.tools.workspace.sandbox.read_only_filter import build_read_only
 
 ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can try all ways to write")
 CHEAP = [each for each in WRITES if not each.dear]
@@ -33,7 +33,7 @@ OF_ITSELF = frozenset((  # changes to a sandbox of the command's own, which ends
 VERSIONS = {3: "Linux 6.2", 4: "6.7", 5: "6.10"}  # without control of devices, TCP, or other processes' signals
 REFUSE_LANDLOCK = """
 import ctypes, errno, os, sys
-from toolgate.tools.sandbox.syscalls import FilterRules
+from toolgate.tools.workspace.sandbox.syscalls import FilterRules
 rules = FilterRules()
 rules.refuse("landlock_create_ruleset", error=errno.{error})
 program = rules.export()

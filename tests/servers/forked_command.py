@@ -317,7 +317,7 @@ def _repeat_start() -> None:
     from toolgate.server.state import migrate
     from toolgate.tools.api.registry import Part
     from toolgate.tools.reading.web import vetted_client
-    from toolgate.tools.sandbox import syscalls
+    from toolgate.tools.workspace.sandbox import syscalls
 
     _load_beside("compiled_pages").compile_pages()
     _load_beside("outbound_search").search_forks(LEAK)

@@ -37,7 +37,7 @@ async def limits(config: Config) -> CheckFinding:
     """Check the control group with a principal's limits, by creating and removing one."""
     if config.sandbox_level == "none":
         raise CheckSkippedError("without a sandbox the limits hold for each process alone")
-    from toolgate.tools.sandbox import cgroups  # start-up
+    from toolgate.tools.workspace.sandbox import cgroups  # start-up
 
     found = await asyncio.to_thread(cgroups.find)
     if isinstance(found, str):

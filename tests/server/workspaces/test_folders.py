@@ -24,11 +24,11 @@ from toolgate.server.workspaces.archive import ArchiveError, pack_folder
 from toolgate.server.workspaces.folders import PrincipalFolders
 from toolgate.server.workspaces.local_workspaces import LocalWorkspaces
 from toolgate.server.workspaces.unarchive import unpack_archive
-from toolgate.tools.sandbox.environment import SandboxedEnvironment
 from toolgate.tools.workspace.files import rmtree, safe_walk
 from toolgate.tools.workspace.limits import Limits
 from toolgate.tools.workspace.output.spool import remove_cwd_files
 from toolgate.tools.workspace.processes.start_queue import StartQueue
+from toolgate.tools.workspace.sandbox.environment import SandboxedEnvironment
 
 ODD = os.fsdecode(b"two\nlines and \xff\xfe, no UTF-8")
 

@@ -16,9 +16,9 @@ from tests.clients.raw_http_client import Site, site
 from tests.server.cli.test_cli import run
 from tests.servers.faulty_proxy import verdicts
 from toolgate.server.config import load
-from toolgate.tools.sandbox import levels
-from toolgate.tools.sandbox.levels import SandboxOptions, SandboxUnavailableError, choose_sandbox
 from toolgate.tools.workspace.limits import UNLIMITED
+from toolgate.tools.workspace.sandbox import levels
+from toolgate.tools.workspace.sandbox.levels import SandboxOptions, SandboxUnavailableError, choose_sandbox
 
 NEEDS = {"bash": "bash", "bwrap": "bubblewrap"}
 ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can run commands as other users")

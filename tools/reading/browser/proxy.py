@@ -17,8 +17,8 @@ from toolgate.tools.api.errors import ToolError, drop_tracebacks
 from toolgate.tools.reading.web.address_policy import AddressPolicy
 from toolgate.tools.reading.web.dns import Resolver
 from toolgate.tools.reading.web.page import AddressRefusedError, PageUnreachableError, Resolve
-from toolgate.tools.sandbox.egress.connect import CHUNK, open_connection
-from toolgate.tools.sandbox.egress.http import BadProxyRequestError, ProxyConnection, ProxyRequest
+from toolgate.tools.workspace.sandbox.egress.connect import CHUNK, open_connection
+from toolgate.tools.workspace.sandbox.egress.http import BadProxyRequestError, ProxyConnection, ProxyRequest
 
 HEAD_TIME = 5.0  # seconds to send a request: Chromium opens some connections early
 MAX_BYTES = 64 * 2**20  # of one page and all that it loads, compressed

@@ -22,8 +22,8 @@ from toolgate.tools.api.concurrency.fair_queue import FairQueue
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.reading.workers import messages
 from toolgate.tools.reading.workers.messages import JobResult, WorkerJob, WorkerMessage, WorkerReady, WorkerStart
-from toolgate.tools.sandbox import syscalls
 from toolgate.tools.workspace.files.open_file import OpenFile
+from toolgate.tools.workspace.sandbox import syscalls
 
 MAX_AT_ONCE = 2  # jobs of one kind at once: each may take a core and MEMORY
 MAX_WAITING = 128  # waiting jobs of one principal: a later one would not be done in time

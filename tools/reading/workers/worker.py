@@ -24,7 +24,7 @@ import msgspec
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.reading.workers import messages
 from toolgate.tools.reading.workers.messages import JobResult, WorkerJob, WorkerMessage, WorkerReady, WorkerStart
-from toolgate.tools.sandbox import enter
+from toolgate.tools.workspace.sandbox import enter
 
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE = 1, 4  # linux/prctl.h
 WORN_JOBS = 200  # after so many, leaks of the libraries show

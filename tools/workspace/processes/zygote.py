@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 
 class SandboxHandle(Protocol):
-    """A sandbox (tools/sandbox/process.py)."""
+    """A sandbox (tools/workspace/sandbox/process.py)."""
 
     @property
     def uid(self) -> int | None:

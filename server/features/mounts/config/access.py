@@ -16,7 +16,7 @@ WRITABLE, READABLE = ":rw", ":ro"  # behind a path
 
 def read_network(value: Any) -> tuple[str, ...]:
     """Return the entries of a list of hosts. Raises ValueError."""
-    from toolgate.tools.sandbox.egress.host_rules import HostRules  # start-up: few mounts name hosts
+    from toolgate.tools.workspace.sandbox.egress.host_rules import HostRules  # start-up: few mounts name hosts
 
     entries = read_arguments(value)
     HostRules.parse(entries, "")
@@ -52,7 +52,7 @@ def find_exposed(config: Config, mount: MountConfig) -> str | None:
     machine."""
     if not mount.files:
         return None
-    from toolgate.tools.sandbox.program_paths import find_path_fault  # start-up: few mounts name files
+    from toolgate.tools.workspace.sandbox.program_paths import find_path_fault  # start-up: few mounts name files
 
     hidden: Sequence[Path] = () if config.node else checks.hidden_paths(config, config.state)
     for each in mount.files:
@@ -69,7 +69,7 @@ def find_replaceable(mount: MountConfig, mounts: Sequence[MountConfig]) -> str |
     writable = [(each.path, other.name) for other in mounts for each in other.files if each.is_writable]
     if not writable:
         return None
-    from toolgate.tools.sandbox.program_paths import is_inside  # start-up, as above
+    from toolgate.tools.workspace.sandbox.program_paths import is_inside  # start-up, as above
 
     own = [each.path for each in mount.files]
     for path in own if mount.cwd is None else [*own, mount.cwd]:

@@ -36,9 +36,9 @@ print(json.dumps(sorted(name for name in sys.modules if name.startswith("toolgat
 OF_NODES = "toolgate.server.features.nodes."
 OF_REPLICAS = "toolgate.server.base.bus"
 OF_COMMANDS = (
-    "toolgate.tools.sandbox.levels.",
-    "toolgate.tools.sandbox.cgroups",
-    "toolgate.tools.sandbox.egress",
+    "toolgate.tools.workspace.sandbox.levels.",
+    "toolgate.tools.workspace.sandbox.cgroups",
+    "toolgate.tools.workspace.sandbox.egress",
     "toolgate.server.features.nodes.node.node.",
 )
 

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from toolgate.tools.sandbox.cgroups.files import list_groups, read_numbers, write
+from toolgate.tools.workspace.sandbox.cgroups.files import list_groups, read_numbers, write
 
 BATCH = 64  # descriptors at once
 ROUND = 0.1  # seconds for a batch to end before the next is signalled: a process may be stuck in the kernel

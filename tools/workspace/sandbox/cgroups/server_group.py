@@ -12,9 +12,9 @@ import re
 import time
 from pathlib import Path
 
-from toolgate.tools.sandbox.cgroups import kill
-from toolgate.tools.sandbox.cgroups.group import GroupFolder
-from toolgate.tools.sandbox.cgroups.versions import Allowance
+from toolgate.tools.workspace.sandbox.cgroups import kill
+from toolgate.tools.workspace.sandbox.cgroups.group import GroupFolder
+from toolgate.tools.workspace.sandbox.cgroups.versions import Allowance
 
 NAME = re.compile(r"toolgate-[0-9]+-[0-9a-f]{16}")
 WEIGHT = 25  # against 100 of the server, which gets four fifths of a contended CPU

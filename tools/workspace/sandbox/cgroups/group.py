@@ -8,9 +8,9 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from toolgate.tools.sandbox.cgroups import kill
-from toolgate.tools.sandbox.cgroups.files import list_groups, read_number
-from toolgate.tools.sandbox.cgroups.versions import Allowance, CgroupVersion
+from toolgate.tools.workspace.sandbox.cgroups import kill
+from toolgate.tools.workspace.sandbox.cgroups.files import list_groups, read_number
+from toolgate.tools.workspace.sandbox.cgroups.versions import Allowance, CgroupVersion
 
 WEIGHT = 100  # what a group has by default
 MODEST = 10  # a throttled group keeps one part in so many of its weight

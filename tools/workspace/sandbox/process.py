@@ -15,14 +15,14 @@ import msgspec
 from msgspec.structs import replace
 
 from toolgate.tools.api.context.services import PYTHON
-from toolgate.tools.sandbox import syscalls
-from toolgate.tools.sandbox.bwrap_args import SYSTEM, SandboxView, bwrap_arguments, generate_files
-from toolgate.tools.sandbox.egress.sandbox_proxy import PROXIES, SandboxProxy
+from toolgate.tools.workspace.sandbox import syscalls
+from toolgate.tools.workspace.sandbox.bwrap_args import SYSTEM, SandboxView, bwrap_arguments, generate_files
+from toolgate.tools.workspace.sandbox.egress.sandbox_proxy import PROXIES, SandboxProxy
 from toolgate.tools.workspace.workspace import ProgramAccess
 
 ENTER = Path(__file__).with_name("enter.py")
 KILL_USER = Path(__file__).with_name("kill_user.py")
-SUPERVISOR = ENTER.parents[1] / "workspace" / "processes" / "supervisor.py"
+SUPERVISOR = ENTER.parents[1] / "processes" / "supervisor.py"
 BESIDE_SUPERVISOR = (
     "channel_slot.py",
     "command_start.py",

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from tests.tools.sandbox.test_sandbox import BOUND, folder, sandbox, workspace
 from tests.tools.shell_commands import children_of, hosted, living, processes, ran, until, wait_for
 from tests.tools.workspace.commands.test_program_streams import program, read_all, read_line
+from tests.tools.workspace.sandbox.test_sandbox import BOUND, folder, sandbox, workspace
 from toolgate.tools import ToolError
-from toolgate.tools.sandbox import process as cell
 from toolgate.tools.workspace.limits import Limits
 from toolgate.tools.workspace.processes import landlock
+from toolgate.tools.workspace.sandbox import process as cell
 
 __all__ = ["folder"]  # the fixture
 pytestmark = [
@@ -209,7 +209,7 @@ def test_killing_the_server_kills_programs_in_sandboxes(folder: Path, level: str
     command = f"trap '' TERM; (setsid setsid sleep {mark} &) ; sleep {mark} & echo up; sleep {mark}"
     script = f"""
 import asyncio, pathlib
-from tests.tools.sandbox.test_sandbox import sandbox, users, workspace
+from tests.tools.workspace.sandbox.test_sandbox import sandbox, users, workspace
 users.CLAIMS = pathlib.Path({str(folder / "claims")!r})
 async def main():
     async with workspace(pathlib.Path({str(folder)!r}), sandbox({level!r})) as mine:
@@ -233,7 +233,7 @@ asyncio.run(main())
 def test_without_the_capability_a_program_runs_and_is_not_said_to_be_apart(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("toolgate.tools.sandbox.process.can_mark", lambda: False)
+    monkeypatch.setattr("toolgate.tools.workspace.sandbox.process.can_mark", lambda: False)
 
     async def body() -> None:
         async with workspace(folder, sandbox("uid")) as mine:

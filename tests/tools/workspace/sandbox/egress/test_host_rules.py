@@ -6,10 +6,10 @@ from collections.abc import Sequence
 import pytest
 
 from tests.tools.fake_web_site import site
-from tests.tools.sandbox.egress.test_sandbox_proxy import HERE, NOTHING, plain, run, sent, tunnel, way_out
+from tests.tools.workspace.sandbox.egress.test_sandbox_proxy import HERE, NOTHING, plain, run, sent, tunnel, way_out
 from toolgate.tools.reading.web.page import AddressRefusedError
-from toolgate.tools.sandbox.egress.host_rules import HostRules
-from toolgate.tools.sandbox.egress.sandbox_proxy import MAX_TOLD
+from toolgate.tools.workspace.sandbox.egress.host_rules import HostRules
+from toolgate.tools.workspace.sandbox.egress.sandbox_proxy import MAX_TOLD
 
 TABLE = "[mounts.far]"
 REFUSAL = f'refused: out.test is not in the list; add "out.test" to network of {TABLE}'

@@ -9,10 +9,10 @@ from pathlib import Path, PurePosixPath
 
 import msgspec
 
-from toolgate.tools.sandbox.cgroups.files import read_numbers, read_words
-from toolgate.tools.sandbox.cgroups.group import Group, GroupFolder
-from toolgate.tools.sandbox.cgroups.server_group import WEIGHT, ServerGroup, new_name
-from toolgate.tools.sandbox.cgroups.versions import V1, V2, Allowance, CgroupVersion
+from toolgate.tools.workspace.sandbox.cgroups.files import read_numbers, read_words
+from toolgate.tools.workspace.sandbox.cgroups.group import Group, GroupFolder
+from toolgate.tools.workspace.sandbox.cgroups.server_group import WEIGHT, ServerGroup, new_name
+from toolgate.tools.workspace.sandbox.cgroups.versions import V1, V2, Allowance, CgroupVersion
 
 LIMITING: Sequence[str] = ("memory", "pids", "cpu")
 CONTROLLERS = frozenset(LIMITING) | {"cpuacct"}  # limits nothing: on v1 it counts the CPU time

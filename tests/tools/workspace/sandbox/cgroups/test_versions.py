@@ -15,12 +15,12 @@ from pathlib import Path
 import pytest
 
 from tests.clients.raw_client import PATIENCE, eventually
-from toolgate.tools.sandbox.cgroups import Group, Hits, cgroups
-from toolgate.tools.sandbox.cgroups.cgroups import Cgroups, Hierarchy
-from toolgate.tools.sandbox.cgroups.group import GroupFolder
-from toolgate.tools.sandbox.cgroups.kill import clear
-from toolgate.tools.sandbox.cgroups.server_group import ServerGroup, new_name
-from toolgate.tools.sandbox.cgroups.versions import BUSY, V1, V2, Allowance, CgroupVersion
+from toolgate.tools.workspace.sandbox.cgroups import Group, Hits, cgroups
+from toolgate.tools.workspace.sandbox.cgroups.cgroups import Cgroups, Hierarchy
+from toolgate.tools.workspace.sandbox.cgroups.group import GroupFolder
+from toolgate.tools.workspace.sandbox.cgroups.kill import clear
+from toolgate.tools.workspace.sandbox.cgroups.server_group import ServerGroup, new_name
+from toolgate.tools.workspace.sandbox.cgroups.versions import BUSY, V1, V2, Allowance, CgroupVersion
 
 ALL = frozenset({"memory", "pids", "cpu", "cpuacct"})
 SOME, NONE = Allowance(memory=2**26, processes=20, weight=25), Allowance()
@@ -233,7 +233,7 @@ def test_v2_sweeps_a_dead_servers_group_and_no_living_one(delegated: tuple[Path,
 MOVE = """
 import os, sys
 from pathlib import Path
-from toolgate.tools.sandbox.cgroups.versions import V2
+from toolgate.tools.workspace.sandbox.cgroups.versions import V2
 top, move = Path(sys.argv[1]), sys.argv[2] == "move"
 (top / "cgroup.procs").write_text("0")
 try:

@@ -9,9 +9,9 @@ import pytest
 
 from tests.tools import shell_commands
 from tests.tools.fake_web_site import site
-from tests.tools.sandbox.test_sandbox import folder, sandbox, workspace
 from tests.tools.shell_commands import ran
 from tests.tools.workspace.commands.test_program_streams import program, read_all
+from tests.tools.workspace.sandbox.test_sandbox import folder, sandbox, workspace
 from toolgate.tools import ToolError
 from toolgate.tools.workspace.local_workspace import LocalWorkspace
 from toolgate.tools.workspace.workspace import ProgramAccess

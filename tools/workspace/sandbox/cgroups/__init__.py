@@ -23,7 +23,7 @@ Out of memory, the kernel kills the largest process of the group and no other (m
 that a principal runs, and one greedy command must not take the others along. `Group.hits` tells of it.
 """
 
-from toolgate.tools.sandbox.cgroups.cgroups import Cgroups, find
-from toolgate.tools.sandbox.cgroups.group import Group, Hits
+from toolgate.tools.workspace.sandbox.cgroups.cgroups import Cgroups, find
+from toolgate.tools.workspace.sandbox.cgroups.group import Group, Hits
 
 __all__ = ["Cgroups", "Group", "Hits", "find"]

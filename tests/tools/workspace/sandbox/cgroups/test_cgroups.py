@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.clients.raw_client import PATIENCE, eventually
-from toolgate.tools.sandbox import cgroups
-from toolgate.tools.sandbox.cgroups import Cgroups, Group, Hits
+from toolgate.tools.workspace.sandbox import cgroups
+from toolgate.tools.workspace.sandbox.cgroups import Cgroups, Group, Hits
 
 MEND = "run the tests as root with a writable /sys/fs/cgroup, as `docker run --privileged --cgroupns=host` has"
 NAME = "0123456789abcdef"
@@ -70,7 +70,7 @@ ctypes.CDLL(None).pthread_exit(None)
 """
 SERVER = """
 import subprocess, sys, time
-from toolgate.tools.sandbox import cgroups
+from toolgate.tools.workspace.sandbox import cgroups
 found = cgroups.find()
 group = found.group(sys.argv[1], processes=20)
 enter = 'for each in "$@"; do echo 0 >"$each"; done; (sleep 60 & echo $!; wait)'
@@ -377,7 +377,9 @@ def test_a_server_that_closes_leaves_nothing() -> None:
     assert houses(name) == []
 
 
-FIND = "from toolgate.tools.sandbox.cgroups import find; f = find(); print(f); isinstance(f, str) or f.close()"
+FIND = (
+    "from toolgate.tools.workspace.sandbox.cgroups import find; f = find(); print(f); isinstance(f, str) or f.close()"
+)
 
 
 def with_read_only(*mounts: str) -> str:

@@ -12,11 +12,11 @@ from typing import Literal
 import msgspec
 
 from toolgate.tools.api.context.services import PYTHON
-from toolgate.tools.sandbox import syscalls, trial
-from toolgate.tools.sandbox.bwrap_args import SYSTEM, SandboxView
-from toolgate.tools.sandbox.process import SandboxProcess
-from toolgate.tools.sandbox.users import FreeUsers
 from toolgate.tools.workspace.limits import Limits
+from toolgate.tools.workspace.sandbox import syscalls, trial
+from toolgate.tools.workspace.sandbox.bwrap_args import SYSTEM, SandboxView
+from toolgate.tools.workspace.sandbox.process import SandboxProcess
+from toolgate.tools.workspace.sandbox.users import FreeUsers
 
 Level = Literal["bwrap", "uid", "none"]
 Network = Literal["none", "public", "all"]

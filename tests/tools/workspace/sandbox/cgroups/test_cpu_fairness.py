@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from toolgate.tools.sandbox import cgroups
-from toolgate.tools.sandbox.cgroups import Cgroups
-from toolgate.tools.sandbox.cgroups.group import EVERY, QUIET, CpuFairness
+from toolgate.tools.workspace.sandbox import cgroups
+from toolgate.tools.workspace.sandbox.cgroups import Cgroups
+from toolgate.tools.workspace.sandbox.cgroups.group import EVERY, QUIET, CpuFairness
 
 NAME = "abcdef0123456789"
 

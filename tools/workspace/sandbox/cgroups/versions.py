@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from toolgate.tools.sandbox.cgroups.files import read_numbers, read_words, write
+from toolgate.tools.workspace.sandbox.cgroups.files import read_numbers, read_words, write
 
 PIDS_MOST = 4_194_303  # PID_MAX_LIMIT of 64-bit Linux less one: pids.max takes no more
 SHARES = 1024  # the default of a v1 group, as 100 is of a v2 group

@@ -18,12 +18,12 @@ from toolgate.tools.api.errors import ToolError
 from toolgate.tools.reading.web.address_policy import AddressPolicy
 from toolgate.tools.reading.web.dns import Resolver
 from toolgate.tools.reading.web.page import AddressRefusedError, Resolve
-from toolgate.tools.sandbox.egress.connect import CHUNK, Streams, open_connection
-from toolgate.tools.sandbox.egress.host_rules import HostRules
-from toolgate.tools.sandbox.egress.shared_limits import SharedProxyLimits
+from toolgate.tools.workspace.sandbox.egress.connect import CHUNK, Streams, open_connection
+from toolgate.tools.workspace.sandbox.egress.host_rules import HostRules
+from toolgate.tools.workspace.sandbox.egress.shared_limits import SharedProxyLimits
 
 if TYPE_CHECKING:
-    from toolgate.tools.sandbox.egress.http import ProxyConnection, ProxyRequest
+    from toolgate.tools.workspace.sandbox.egress.http import ProxyConnection, ProxyRequest
 
 logger = logging.getLogger(__name__)
 
@@ -130,7 +130,7 @@ class SandboxProxy:
         self._shared.exit()
 
     async def _serve(self, client: socket.socket) -> None:
-        from toolgate.tools.sandbox.egress.http import BadProxyRequestError, ProxyConnection  # start-up: h11
+        from toolgate.tools.workspace.sandbox.egress.http import BadProxyRequestError, ProxyConnection  # start-up: h11
 
         reader, writer = await _streams(client)
         try:

@@ -12,14 +12,6 @@ from weakref import WeakSet
 
 from msgspec.structs import replace
 
-from toolgate.tools.sandbox.cgroups import Group
-from toolgate.tools.sandbox.egress.host_rules import HostRules
-from toolgate.tools.sandbox.egress.sandbox_proxy import SandboxProxy
-from toolgate.tools.sandbox.levels import Sandbox
-from toolgate.tools.sandbox.process import SandboxProcess, isolates_programs, kill_user
-from toolgate.tools.sandbox.program_paths import check_paths
-from toolgate.tools.sandbox.read_only_filter import build_read_only
-from toolgate.tools.sandbox.users import assign_user, runs_process
 from toolgate.tools.workspace.commands.environment import ProgramPlace, resource_limits
 from toolgate.tools.workspace.limits import Limits
 from toolgate.tools.workspace.output.spool import CWD_FOLDER, remove_cwd_files
@@ -28,6 +20,14 @@ from toolgate.tools.workspace.processes.idle_sandboxes import IdleSandboxes
 from toolgate.tools.workspace.processes.process import ReadOnly
 from toolgate.tools.workspace.processes.start_queue import StartQueue
 from toolgate.tools.workspace.processes.zygote import CommandRunner, SandboxHandle
+from toolgate.tools.workspace.sandbox.cgroups import Group
+from toolgate.tools.workspace.sandbox.egress.host_rules import HostRules
+from toolgate.tools.workspace.sandbox.egress.sandbox_proxy import SandboxProxy
+from toolgate.tools.workspace.sandbox.levels import Sandbox
+from toolgate.tools.workspace.sandbox.process import SandboxProcess, isolates_programs, kill_user
+from toolgate.tools.workspace.sandbox.program_paths import check_paths
+from toolgate.tools.workspace.sandbox.read_only_filter import build_read_only
+from toolgate.tools.workspace.sandbox.users import assign_user, runs_process
 
 log = logging.getLogger(__name__)
 

@@ -13,10 +13,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from toolgate.tools.sandbox.process import SandboxProcess
 from toolgate.tools.workspace.commands import cwd_tracking
 from toolgate.tools.workspace.output.spool import CWD_FOLDER, Spool
 from toolgate.tools.workspace.processes.process import CommandStartError, Launch
+from toolgate.tools.workspace.sandbox.process import SandboxProcess
 
 TRY_WITHIN = 10.0  # seconds for each half; it takes some hundredths
 PREFIX = ".trial-"  # backups skip names in the state folder that begin with a dot

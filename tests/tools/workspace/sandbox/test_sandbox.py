@@ -21,11 +21,6 @@ from tests.server.workspaces.test_folders import nested
 from tests.servers.forked_command import COMMAND
 from tests.tools.shell_commands import BOUND, ENVIRONMENT, ran
 from toolgate.tools.reading.web.address_policy import AddressPolicy
-from toolgate.tools.sandbox import levels, users
-from toolgate.tools.sandbox import process as cell
-from toolgate.tools.sandbox.egress.sandbox_proxy import SandboxProxy
-from toolgate.tools.sandbox.environment import SandboxedEnvironment
-from toolgate.tools.sandbox.levels import Sandbox, SandboxOptions
 from toolgate.tools.workspace.files import rmtree
 from toolgate.tools.workspace.files.safe_walk import walk_folders
 from toolgate.tools.workspace.limits import Limits
@@ -34,6 +29,11 @@ from toolgate.tools.workspace.processes.idle_sandboxes import IdleSandboxes
 from toolgate.tools.workspace.processes.process import MAX_SAID, Process
 from toolgate.tools.workspace.processes.start_queue import StartQueue
 from toolgate.tools.workspace.processes.zygote import CommandRunner
+from toolgate.tools.workspace.sandbox import levels, users
+from toolgate.tools.workspace.sandbox import process as cell
+from toolgate.tools.workspace.sandbox.egress.sandbox_proxy import SandboxProxy
+from toolgate.tools.workspace.sandbox.environment import SandboxedEnvironment
+from toolgate.tools.workspace.sandbox.levels import Sandbox, SandboxOptions
 
 FIRST = 52_000 + os.getpid() % 350 * 20  # no server's default, nor another worker's: some tests end a user's processes
 UIDS, IDLE = range(FIRST, FIRST + 10), range(FIRST + 10, FIRST + 20)

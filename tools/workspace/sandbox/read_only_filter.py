@@ -11,9 +11,9 @@ import struct
 import sys
 from functools import cache
 
-from toolgate.tools.sandbox.syscalls import FilterRules, FilterUnavailableError
 from toolgate.tools.workspace.processes import landlock
 from toolgate.tools.workspace.processes.process import ReadOnly
+from toolgate.tools.workspace.sandbox.syscalls import FilterRules, FilterUnavailableError
 
 MACHINES = ("x86_64", "aarch64", "riscv64")  # little endian, and their ioctl requests have the generic numbers
 FIRST_UNKNOWN_CALL = 470  # Linux 6.18 ends before; numbers are the same everywhere since 424

@@ -21,10 +21,10 @@ from tests.servers.reserved_port import kept_port
 from tests.tools.fake_web_site import Request, gone, site
 from toolgate.tools.api.concurrency.rate_limiter import BURST, DEBT, MIN_CHARGE, ByteRateLimiter
 from toolgate.tools.reading.web.address_policy import AddressPolicy
-from toolgate.tools.sandbox.egress import sandbox_proxy as outlets
-from toolgate.tools.sandbox.egress.http import ProxyConnection
-from toolgate.tools.sandbox.egress.sandbox_proxy import EVENT, SandboxProxy
-from toolgate.tools.sandbox.egress.shared_limits import GUARANTEED, MAX_EACH, RATE, SharedProxyLimits
+from toolgate.tools.workspace.sandbox.egress import sandbox_proxy as outlets
+from toolgate.tools.workspace.sandbox.egress.http import ProxyConnection
+from toolgate.tools.workspace.sandbox.egress.sandbox_proxy import EVENT, SandboxProxy
+from toolgate.tools.workspace.sandbox.egress.shared_limits import GUARANTEED, MAX_EACH, RATE, SharedProxyLimits
 
 HERE = AddressPolicy.parse(["127.0.0.1"])
 NOTHING = AddressPolicy()
