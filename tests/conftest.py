@@ -60,7 +60,7 @@ SLOW = (  # the files that take 20 s or more, the slowest first: else one of the
     "transports/test_stdio.py",
     "escape/test_planning.py",
     "server/features/mounts/test_mounts.py",
-    "server/plugins/test_reload.py",
+    "tools/api/plugins/test_reload.py",
     "server/features/nodes/test_readers.py",
     "conformance/test_conformance.py",
     "server/features/clients/test_install.py",

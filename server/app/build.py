@@ -36,8 +36,8 @@ from toolgate.tools.workspace.output.run_record import TaskEnd
 
 if TYPE_CHECKING:
     from toolgate.server.base.bus.bus import Bus, Counters
-    from toolgate.server.plugins.reload import PluginReloader
     from toolgate.server.workspaces.retention import WorkspaceCleaner
+    from toolgate.tools.api.plugins.reload import PluginReloader
     from toolgate.tools.reading.search.search import Search
     from toolgate.transports.web.home import ClientSettings
 

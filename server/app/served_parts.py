@@ -14,8 +14,8 @@ from toolgate.server.calls.policy.rule_check import Callers, RuleCheck
 from toolgate.server.calls.policy.rules import Rules
 from toolgate.server.config.feature_rows import FEATURES, ROOM
 from toolgate.server.config.load import Config
-from toolgate.server.plugins.loader import LoadedPlugin, PluginIsolation, PluginLoader
-from toolgate.server.plugins.reload import PluginReloader
+from toolgate.tools.api.plugins.loader import LoadedPlugin, PluginIsolation, PluginLoader
+from toolgate.tools.api.plugins.reload import PluginReloader
 from toolgate.tools.api.registry import Part, Registry
 from toolgate.tools.builtin.skills.skills import Skills
 

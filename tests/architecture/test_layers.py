@@ -51,6 +51,7 @@ HOMES = {
 
 # Files and processes are reached through Workspace. In tools/ only these touch them by themselves, each for a reason.
 DOORS = {
+    "tools/api/plugins/": "plugins, in folders that the administrator named",
     "tools/api/installation.py": "what the program's installer has left in its environment",
     "tools/reading/browser/": "the browser's own program, profile and user; pages see no file",
     "tools/workspace/sandbox/cgroups/": "the kernel's files of control groups",

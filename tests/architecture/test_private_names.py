@@ -9,8 +9,8 @@ from tests.architecture.private_names import find_private_names, own_names
 
 ALLOWED = {
     "transports/http/wire/connection.py: _loop",  # the name of an argument that uvicorn passes
-    "server/plugins/loop_watchdog.py: _current_frames",  # of sys, where it is documented
-    "server/plugins/reload.py: _cleanups",  # of typing: without it, its caches hold replaced classes
+    "tools/api/plugins/loop_watchdog.py: _current_frames",  # of sys, where it is documented
+    "tools/api/plugins/reload.py: _cleanups",  # of typing: without it, its caches hold replaced classes
     "tools/api/context/services.py: _base_executable",  # of sys: without it, another path is shown
 }
 

@@ -313,8 +313,8 @@ def _repeat_start() -> None:
     shutil.rmtree(folder)
     _import_modules(modules)
     from toolgate.server.auth.login import accounts
-    from toolgate.server.plugins import loader
     from toolgate.server.state import migrate
+    from toolgate.tools.api.plugins import loader
     from toolgate.tools.api.registry import Part
     from toolgate.tools.reading.web import vetted_client
     from toolgate.tools.workspace.sandbox import syscalls

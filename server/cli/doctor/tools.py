@@ -18,7 +18,7 @@ from toolgate.server.config.load import Config
 from toolgate.tools.api.installation import name_extra
 
 if TYPE_CHECKING:
-    from toolgate.server.plugins.reload import PluginReloader
+    from toolgate.tools.api.plugins.reload import PluginReloader
 
 RUN_WITHIN = 10.0  # seconds; normally milliseconds
 LOAD_TIMEOUT = 30.0  # seconds for all plugins
@@ -97,8 +97,8 @@ async def rules(config: Config) -> CheckFinding:
 
 @asynccontextmanager
 async def _load_plugins(config: Config) -> "AsyncGenerator[PluginReloader]":
-    from toolgate.server.plugins.loader import PluginLoader  # start-up
-    from toolgate.server.plugins.reload import PluginReloader
+    from toolgate.tools.api.plugins.loader import PluginLoader  # start-up
+    from toolgate.tools.api.plugins.reload import PluginReloader
 
     with (
         closing(PluginLoader()) as loader,

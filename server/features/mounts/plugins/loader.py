@@ -6,7 +6,7 @@ from pathlib import Path
 
 from toolgate.server.features.mounts.plugins.plugin import REST, IsolatedPlugin, PluginLostError, ProcessSet
 from toolgate.server.features.mounts.plugins.process import PluginNotLoadedError
-from toolgate.server.plugins.loader import PluginLoadError
+from toolgate.tools.api.plugins.loader import PluginLoadError
 
 
 class Isolation:

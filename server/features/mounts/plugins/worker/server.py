@@ -18,8 +18,6 @@ from toolgate.server.features.mounts.plugins.worker.calls import CALLS, PartCall
 from toolgate.server.features.mounts.plugins.worker.context import ContextFactory
 from toolgate.server.features.mounts.plugins.worker.link import QuestionAskedError, ServerLink
 from toolgate.server.features.mounts.plugins.worker.listing import REVISION, format_part
-from toolgate.server.plugins.discovery import MAX_SOURCE
-from toolgate.server.plugins.loader import PluginLoader, PluginLoadError
 from toolgate.server.protocol import serialization
 from toolgate.server.protocol.dispatcher import NO_SCOPES, Dispatcher, Method
 from toolgate.server.protocol.errors import InvalidParams, RpcError
@@ -29,6 +27,8 @@ from toolgate.server.protocol.revisions import Revision
 from toolgate.server.protocol.session import Call, Channel, Session
 from toolgate.tools.api.context.context import Context
 from toolgate.tools.api.errors import CollisionError, ToolError, drop_tracebacks
+from toolgate.tools.api.plugins.discovery import MAX_SOURCE
+from toolgate.tools.api.plugins.loader import PluginLoader, PluginLoadError
 from toolgate.tools.api.registry import Part, Registry
 
 PAGE = 20  # parts of one answer: their schemas may be large

@@ -15,10 +15,10 @@ from toolgate.server.app.app import App
 from toolgate.server.app.builtin_tools import TOOLS
 from toolgate.server.base import watch
 from toolgate.server.config import load
-from toolgate.server.plugins import discovery, loader, reload
-from toolgate.server.plugins.discovery import wants_isolation
-from toolgate.server.plugins.loader import PluginLoader, PluginLoadError
-from toolgate.server.plugins.reload import PluginReloader
+from toolgate.tools.api.plugins import discovery, loader, reload
+from toolgate.tools.api.plugins.discovery import wants_isolation
+from toolgate.tools.api.plugins.loader import PluginLoader, PluginLoadError
+from toolgate.tools.api.plugins.reload import PluginReloader
 from toolgate.tools.api.registry import Registry
 
 Start = Callable[..., Server]

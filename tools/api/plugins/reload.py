@@ -14,11 +14,17 @@ from pathlib import Path
 
 import msgspec
 
-from toolgate.server.plugins import discovery
-from toolgate.server.plugins.discovery import ISOLATE, PluginContent
-from toolgate.server.plugins.loader import LoadedPlugin, PluginHangError, PluginLoad, PluginLoadError, TooManyLoadsError
 from toolgate.tools.api.errors import CollisionError
 from toolgate.tools.api.event import EventType
+from toolgate.tools.api.plugins import discovery
+from toolgate.tools.api.plugins.discovery import ISOLATE, PluginContent
+from toolgate.tools.api.plugins.loader import (
+    LoadedPlugin,
+    PluginHangError,
+    PluginLoad,
+    PluginLoadError,
+    TooManyLoadsError,
+)
 from toolgate.tools.api.registry import Part, Registry
 from toolgate.tools.api.tool import Tool
 

@@ -21,10 +21,10 @@ from pathlib import Path
 from types import CodeType, ModuleType, TracebackType
 from typing import Any, Protocol
 
-from toolgate.server.plugins.discovery import ISOLATE, MAX_INLINE_SOURCE, read_sources
-from toolgate.server.plugins.loop_watchdog import LoopWatchdog
 from toolgate.tools.api.concurrency.threads import Threads, ThreadsBusyError
 from toolgate.tools.api.function import Function
+from toolgate.tools.api.plugins.discovery import ISOLATE, MAX_INLINE_SOURCE, read_sources
+from toolgate.tools.api.plugins.loop_watchdog import LoopWatchdog
 from toolgate.tools.api.registry import Part
 
 PREFIX = "toolgate_plugin_"  # of all plugin modules

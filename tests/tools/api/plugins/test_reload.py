@@ -12,8 +12,8 @@ import pytest
 
 from tests.clients.raw_client import PATIENCE, STATELESS, Refusal, Server, eventually
 from toolgate.server.app.builtin_tools import TOOLS
-from toolgate.server.plugins.loader import LoadedPlugin, PluginLoader
-from toolgate.server.plugins.reload import PluginReloader
+from toolgate.tools.api.plugins.loader import LoadedPlugin, PluginLoader
+from toolgate.tools.api.plugins.reload import PluginReloader
 from toolgate.tools.api.registry import Part, Registry
 
 Start = Callable[..., Server]
