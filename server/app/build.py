@@ -24,13 +24,13 @@ from toolgate.server.state import lock
 from toolgate.server.state.store import Store
 from toolgate.server.workspaces.local_workspaces import LocalWorkspaces
 from toolgate.server.workspaces.sandboxing import Sandboxing
+from toolgate.tools.api.outbound.fetch import Web
 from toolgate.tools.api.registry import Registry
 from toolgate.tools.builtin.skills import skills
 from toolgate.tools.reading.browser.find_chromium import find_chromium
 from toolgate.tools.reading.pages.local_page_reader import LocalPageReader
 from toolgate.tools.reading.pages.page_reader import PageReader
 from toolgate.tools.reading.search.lazy_search import LazySearch
-from toolgate.tools.reading.web.fetch import Web
 from toolgate.tools.workspace import limits
 from toolgate.tools.workspace.output.run_record import TaskEnd
 

@@ -29,7 +29,7 @@ from toolgate.server.state.keys.sealed_state import Sealer
 from toolgate.server.state.keys.sealing_keys import SealingKeys
 from toolgate.server.state.keys.token_file import read_token
 from toolgate.server.state.store import Store
-from toolgate.tools.reading.web.fetch import Web
+from toolgate.tools.api.outbound.fetch import Web
 
 log = logging.getLogger("toolgate.auth")
 

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from toolgate.server.base.errors import UsageError
 from toolgate.server.config.load import SYSTEM_STATE, Config
 from toolgate.server.workspaces import checks
-from toolgate.tools.reading.web.address_policy import AddressPolicy
+from toolgate.tools.api.outbound.address_policy import AddressPolicy
 from toolgate.tools.workspace.limits import UNLIMITED, Limits, parse
 
 if TYPE_CHECKING:

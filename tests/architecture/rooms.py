@@ -20,6 +20,7 @@ ORDER = (
     "tools/api/concurrency",
     "tools/api/context",
     "tools/api",
+    "tools/api/outbound",
     "tools/api/plugins",
     "tools/workspace/sandbox/cgroups",
     "tools/workspace/processes",

@@ -13,10 +13,10 @@ from playwright.async_api import async_playwright
 from tests.tools.fake_web_site import site
 from tests.tools.tool_calls import lend
 from toolgate.tools.api.context.context import Context
+from toolgate.tools.api.outbound.fetch import Web
 from toolgate.tools.builtin.docs import read_docs
 from toolgate.tools.reading.browser.find_chromium import find_chromium
 from toolgate.tools.reading.pages.local_page_reader import LocalPageReader
-from toolgate.tools.reading.web.fetch import Web
 
 PAGE = (
     b"<!doctype html><title>Page</title><h1>Page</h1>" + b"<p>Some words of a static page, and more of them.</p>" * 200

@@ -16,8 +16,8 @@ from tests.server.features.events.webhooks.fake_receiver import (
     receiver,
     sender,
 )
+from tests.tools.api.outbound.test_fetch import run
 from tests.tools.fake_web_site import Request
-from tests.tools.reading.web.test_fetch import run
 from toolgate.server.features.events.webhooks.signature import WebhookSecret
 
 VERIFY = """

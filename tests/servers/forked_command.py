@@ -47,7 +47,7 @@ KNOWN = (  # what commands import, and a server that has no clients yet does not
     "toolgate.server.features.telemetry.metrics.collector",
     "toolgate.tools.reading.search.ddgs_client",
     "toolgate.tools.reading.search.json_engine",
-    "toolgate.tools.reading.web.dns",
+    "toolgate.tools.api.outbound.dns",
     "toolgate.tools.reading.workers.pool",
     "toolgate.tools.workspace.local_workspace",
     "toolgate.transports.http.stateless",
@@ -314,9 +314,9 @@ def _repeat_start() -> None:
     _import_modules(modules)
     from toolgate.server.auth.login import accounts
     from toolgate.server.state import migrate
+    from toolgate.tools.api.outbound import vetted_client
     from toolgate.tools.api.plugins import loader
     from toolgate.tools.api.registry import Part
-    from toolgate.tools.reading.web import vetted_client
     from toolgate.tools.workspace.sandbox import syscalls
 
     _load_beside("compiled_pages").compile_pages()

@@ -10,13 +10,13 @@ from toolgate.tools.api.content import Output
 from toolgate.tools.api.context.context import Context
 from toolgate.tools.api.context.notices import Notices
 from toolgate.tools.api.context.services import CallerState, Services, Settings
+from toolgate.tools.api.outbound.fetch import Web
 from toolgate.tools.api.schema.schema import compile_check
 from toolgate.tools.api.tool import Tool
 from toolgate.tools.reading.pages.local_page_reader import LocalPageReader
 from toolgate.tools.reading.pages.page_reader import PageReader
 from toolgate.tools.reading.search.lazy_search import LazySearch
 from toolgate.tools.reading.search.search import Search
-from toolgate.tools.reading.web.fetch import Web
 from toolgate.tools.workspace.workspace import Workspace
 
 BOUND = 20.0  # seconds for any call

@@ -32,7 +32,7 @@ from toolgate.server.state.rows import clients as client_rows
 from toolgate.server.state.store import StateError
 from toolgate.tools.api.context.services import Page
 from toolgate.tools.api.errors import ToolError
-from toolgate.tools.reading.web.page import AddressRefusedError
+from toolgate.tools.api.outbound.errors import AddressRefusedError
 
 if TYPE_CHECKING:
     from toolgate.server.base.bus.bus import Counters

@@ -37,7 +37,7 @@ SELECT = {"prompt": "select_account"}  # OpenID Connect Core section 3.1.2.1; Gi
 GITHUB_API = "https://api.github.com"
 NOT_ALLOWED = "you signed in there, but that account may not use this server: ask its operator for access"
 
-Fetch = Callable[..., Awaitable[Any]]  # as toolgate.tools.reading.web.fetch.Web.fetch: guarded, with bounded answers
+Fetch = Callable[..., Awaitable[Any]]  # as toolgate.tools.api.outbound.fetch.Web.fetch: guarded, with bounded answers
 Form = Mapping[str, str] | None
 
 log = logging.getLogger("toolgate.auth")

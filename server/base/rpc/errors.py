@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from toolgate.tools.api import errors
-from toolgate.tools.reading.web.page import AddressRefusedError, PageTimeoutError, PageUnreachableError
+from toolgate.tools.api.outbound.errors import AddressRefusedError, PageTimeoutError, PageUnreachableError
 from toolgate.tools.workspace.workspace import ProgramInputError, WorkspaceMovedError
 
 ASKING_ERRORS = (errors.CannotAskError, errors.UnansweredError, errors.StillWaitingError, errors.TasksUnsupportedError)

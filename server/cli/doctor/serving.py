@@ -128,7 +128,7 @@ async def options(config: Config) -> str:
 
 
 if TYPE_CHECKING:
-    from toolgate.tools.reading.web.fetch import Web
+    from toolgate.tools.api.outbound.fetch import Web
 
 
 async def documents(config: Config) -> CheckFinding:
@@ -139,7 +139,7 @@ async def documents(config: Config) -> CheckFinding:
     from toolgate.server.auth.clients import document_copies
     from toolgate.server.auth.clients.metadata_documents import is_accepted_host
     from toolgate.server.auth.setup import client_fetch_hosts  # start-up
-    from toolgate.tools.reading.web.fetch import Web
+    from toolgate.tools.api.outbound.fetch import Web
 
     urls = [url for url in document_copies.DOCUMENT_COPIES if is_accepted_host(url, config.client_hosts)]
     if not urls:

@@ -137,10 +137,10 @@ class _WarningHandler(logging.Handler):
 
 async def browser(config: Config) -> CheckFinding:
     """Check that the browser starts: only that shows whether its sandbox works here."""
+    from toolgate.tools.api.outbound.address_policy import AddressPolicy
     from toolgate.tools.reading.browser.browser import Browser  # start-up
     from toolgate.tools.reading.browser.chromium import BrowserStartError
     from toolgate.tools.reading.browser.find_chromium import find_chromium
-    from toolgate.tools.reading.web.address_policy import AddressPolicy
 
     try:
         found = find_chromium(config.browser, config.environment.get("PATH"))

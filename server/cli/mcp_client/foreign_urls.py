@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from toolgate.server.cli.mcp_client.client import McpClientError
 from toolgate.server.config.types import is_loopback
-from toolgate.tools.reading.web.address_policy import AddressPolicy, check_host
+from toolgate.tools.api.outbound.address_policy import AddressPolicy, check_host
 
 MAX_URL = 2_048  # characters: a terminal and a browser take these
 

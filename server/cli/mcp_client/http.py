@@ -278,7 +278,7 @@ async def open_response(
 
     import httpcore
 
-    from toolgate.tools.reading.web.vetted_client import describe_error, make_tls_context
+    from toolgate.tools.api.outbound.vetted_client import describe_error, make_tls_context
 
     parts = parse_url(url)
     sent = {

@@ -15,8 +15,8 @@ from toolgate.server.cli.mcp_client.http import close_connection
 from toolgate.server.config.types import is_loopback
 from toolgate.server.features.remote_checks.target import PROXY, STATUSES, TIMEOUT, RemoteTarget
 from toolgate.server.protocol.revisions import NEWEST_WITH_SESSION
-from toolgate.tools.reading.web.address_policy import AddressPolicy, check_address
-from toolgate.tools.reading.web.vetted_client import describe_error
+from toolgate.tools.api.outbound.address_policy import AddressPolicy, check_address
+from toolgate.tools.api.outbound.vetted_client import describe_error
 
 PARAMS = initialize_params(NEWEST_WITH_SESSION.name, can_answer=False)
 INITIALIZE = msgspec.json.encode({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": PARAMS})

@@ -1,6 +1,6 @@
 """The table of attempts, by target.
 
-DNS rebinding is tried in tests/tools/reading/web/test_fetch.py; forged or reused approvals with the tests of
+DNS rebinding is tried in tests/tools/api/outbound/test_fetch.py; forged or reused approvals with the tests of
 approvals."""
 
 from collections.abc import Mapping, Sequence

@@ -28,7 +28,7 @@ from toolgate.server.state.keys.sealed_state import Sealer
 from toolgate.server.state.sqlite.store import SqliteStore
 from toolgate.server.state.store import Store
 from toolgate.tools.api.context.services import Page
-from toolgate.tools.reading.web.page import PageUnreachableError
+from toolgate.tools.api.outbound.errors import PageUnreachableError
 
 URL = "https://tools.example"
 MCP = f"{URL}/mcp"

@@ -33,7 +33,7 @@ from toolgate.server.state.keys.sealed_state import Sealer
 from toolgate.server.state.rows import clients as client_rows
 from toolgate.server.state.sqlite.store import SqliteStore
 from toolgate.server.state.store import Store
-from toolgate.tools.reading.web.fetch import Web
+from toolgate.tools.api.outbound.fetch import Web
 from toolgate.transports.http.requests.front import Front
 from toolgate.transports.http.wire.asgi import answer_with
 from toolgate.transports.http.wire.connection import HttpConnection

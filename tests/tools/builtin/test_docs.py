@@ -18,10 +18,10 @@ from tests.tools.fake_web_site import Answer, Request, never, redirect, site
 from tests.tools.tool_calls import call, text
 from toolgate.tools.api.content import Output
 from toolgate.tools.api.context.services import Settings
+from toolgate.tools.api.outbound.fetch import Web
 from toolgate.tools.builtin.docs import read_docs
 from toolgate.tools.reading.pages.local_page_reader import LocalPageReader
 from toolgate.tools.reading.web import convert
-from toolgate.tools.reading.web.fetch import Web
 from toolgate.tools.reading.workers.pool import Workers
 
 PROSE = "A paragraph of running text which is long enough to be taken for the content of a page by anyone. " * 3

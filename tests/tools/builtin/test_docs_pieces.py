@@ -10,10 +10,10 @@ from tests.tools.fake_web_site import Answer, Site, redirect, site
 from tests.tools.reading.pdf.pdf_file import PdfFile, show
 from tests.tools.tool_calls import call, text
 from toolgate.tools.api.content import Output
+from toolgate.tools.api.outbound.fetch import Web
 from toolgate.tools.builtin.docs import read_docs
 from toolgate.tools.reading.pages.conversions import Conversions
 from toolgate.tools.reading.pages.local_page_reader import CHANGED_NOTE, LocalPageReader
-from toolgate.tools.reading.web.fetch import Web
 from toolgate.tools.reading.workers.pool import Workers
 
 NEXT = re.compile(r"read on with (\S+)\)")

@@ -12,11 +12,11 @@ from tests.tools.fake_web_site import Answer, Site, site
 from tests.tools.tool_calls import call
 from toolgate.tools.api.content import Output
 from toolgate.tools.api.context.services import Settings
+from toolgate.tools.api.outbound.fetch import Web
 from toolgate.tools.reading.pages.local_page_reader import LocalPageReader
 from toolgate.tools.reading.search.engines import KEYED, choose_engines
 from toolgate.tools.reading.search.search import Search
 from toolgate.tools.reading.search.tool import web_search
-from toolgate.tools.reading.web.fetch import Web
 from toolgate.tools.reading.workers.pool import Workers
 
 KEYS = {name: f"key-of-{name}" for name in KEYED}

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 from toolgate.tools.api.concurrency.fair_queue import FairQueue
 from toolgate.tools.api.context.spans import span
 from toolgate.tools.api.errors import ToolError
+from toolgate.tools.api.outbound.address_policy import AddressPolicy
+from toolgate.tools.api.outbound.errors import Resolve
 from toolgate.tools.reading.browser.chromium import ABOUT_SANDBOX, END, LAUNCH_MODES, BrowserStartError, Chromium
 from toolgate.tools.reading.browser.proxy import BrowserProxy, Ticket
-from toolgate.tools.reading.web.address_policy import AddressPolicy
-from toolgate.tools.reading.web.page import Resolve
 
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext

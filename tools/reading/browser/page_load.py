@@ -13,15 +13,15 @@ from playwright.async_api import BrowserContext, CDPSession, Error, Page, Reques
 from playwright.async_api import TimeoutError as GotoTimeoutError
 
 from toolgate.tools.api.errors import ToolError
-from toolgate.tools.reading.browser.javascript import FRAME, LOADED, READ, SETTLE, fill_script
-from toolgate.tools.reading.browser.proxy import Ticket
-from toolgate.tools.reading.web.page import (
+from toolgate.tools.api.outbound.errors import (
     BROKE_OFF,
     AddressRefusedError,
     PageTimeoutError,
     PageUnreachableError,
     shorten_url,
 )
+from toolgate.tools.reading.browser.javascript import FRAME, LOADED, READ, SETTLE, fill_script
+from toolgate.tools.reading.browser.proxy import Ticket
 
 T = TypeVar("T")
 
@@ -34,7 +34,7 @@ REDIRECTS = 10
 LAST = 5.0  # seconds for the last page of an endless redirect
 STILL = 3  # checks, a tenth of a second apart, that find the page complete
 MAX_HOPS = 20  # pages that scripts navigate to, one after the other
-MAX_HTML = 8 * 2**20  # characters: also the limit of the plain fetch (tools/reading/web/fetch.py)
+MAX_HTML = 8 * 2**20  # characters: also the limit of the plain fetch (tools/api/outbound/fetch.py)
 MAX_FRAMES = 20
 LITTLE = 200  # characters: a page that shows less may have its content in frames
 TLS = ("CERT", "SSL")

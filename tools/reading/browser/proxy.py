@@ -2,7 +2,7 @@
 
 Chromium sends everything through it, loopback too, and resolves no name itself. So every redirect, frame, worker,
 WebSocket and prefetch arrives here as a request for a host and a port. It gets the plain fetch's check
-(tools/reading/web/vetted_client.py): each connection resolves the name again, checks every address, and uses a checked
+(tools/api/outbound/vetted_client.py): each connection resolves the name again, checks every address, and uses a checked
 one. Each page has its own name and password. A request without them is refused, which includes the requests that
 Chromium makes for itself.
 """
@@ -14,9 +14,9 @@ import secrets
 from collections.abc import Generator
 
 from toolgate.tools.api.errors import ToolError, drop_tracebacks
-from toolgate.tools.reading.web.address_policy import AddressPolicy
-from toolgate.tools.reading.web.dns import Resolver
-from toolgate.tools.reading.web.page import AddressRefusedError, PageUnreachableError, Resolve
+from toolgate.tools.api.outbound.address_policy import AddressPolicy
+from toolgate.tools.api.outbound.dns import Resolver
+from toolgate.tools.api.outbound.errors import AddressRefusedError, PageUnreachableError, Resolve
 from toolgate.tools.workspace.sandbox.egress.connect import CHUNK, open_connection
 from toolgate.tools.workspace.sandbox.egress.http import BadProxyRequestError, ProxyConnection, ProxyRequest
 

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from toolgate.tools.api.context.services import Page
+from toolgate.tools.api.outbound.errors import BROKE_OFF
 from toolgate.tools.api.text.cleaning import to_line, truncate
 from toolgate.tools.reading.pages.page_reader import MAX_ANSWER, Format, PageDocument, PageRequest
-from toolgate.tools.reading.web.page import BROKE_OFF
 
 if TYPE_CHECKING:
     from toolgate.tools.reading.web.convert import ReadablePage  # start-up

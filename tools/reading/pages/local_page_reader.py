@@ -9,6 +9,8 @@ import msgspec
 from toolgate.tools.api.concurrency.fair_queue import BusyError, FairQueue
 from toolgate.tools.api.context.services import Page, PageFetcher
 from toolgate.tools.api.errors import ToolError
+from toolgate.tools.api.outbound.errors import shorten_url
+from toolgate.tools.api.outbound.fetch import Web
 from toolgate.tools.api.text.cleaning import to_line
 from toolgate.tools.reading.pages.conversions import Conversion, Conversions
 from toolgate.tools.reading.pages.document import LoadedPage, create_document, create_error_document
@@ -20,8 +22,6 @@ from toolgate.tools.reading.pages.page_reader import (
     PictureRequest,
     create_timeout_error,
 )
-from toolgate.tools.reading.web.fetch import Web
-from toolgate.tools.reading.web.page import shorten_url
 from toolgate.tools.workspace.workspace import Workspace
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import msgspec
 
 from toolgate.tools.api.context.services import PageFetcher
 from toolgate.tools.api.errors import ToolError
-from toolgate.tools.reading.web.page import shorten_url
+from toolgate.tools.api.outbound.errors import shorten_url
 from toolgate.tools.workspace.workspace import Workspace
 
 if TYPE_CHECKING:  # start-up and memory

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import msgspec
 
 from toolgate.tools.api.errors import ToolError
+from toolgate.tools.api.outbound.errors import shorten_url
 from toolgate.tools.api.text.cleaning import clean_text, to_line
 from toolgate.tools.reading.pdf.document import PdfBrokenError, PdfDocument, PdfLockedError, open_pdf
 from toolgate.tools.reading.pdf.library import load_library
@@ -13,7 +14,6 @@ from toolgate.tools.reading.pdf.page import MAX_CHARACTERS
 from toolgate.tools.reading.pdf.page_text import read_page_text
 from toolgate.tools.reading.web.convert import MAX_TITLE, RawPage, ReadablePage, limit_text
 from toolgate.tools.reading.web.media_types import PDF
-from toolgate.tools.reading.web.page import shorten_url
 
 MAX_PAGES = 2_000
 MAX_SIZE = 6_500_000  # bytes of all pages as UTF-8, which are kept for all pieces (MAX_WHOLE in tools/reading/pages)

@@ -9,6 +9,7 @@ import msgspec
 
 from toolgate.tools.api.context.services import Page
 from toolgate.tools.api.errors import ToolError
+from toolgate.tools.api.outbound.errors import PageTimeoutError
 from toolgate.tools.api.text.cleaning import to_line
 from toolgate.tools.reading.search.engine import (
     EngineBlockedError,
@@ -18,10 +19,9 @@ from toolgate.tools.reading.search.engine import (
 )
 from toolgate.tools.reading.search.html_engine import BuildRequestJob, ReadResultsJob, ResultReader
 from toolgate.tools.reading.search.outcome import EngineOutcome, Status
-from toolgate.tools.reading.web.page import PageTimeoutError
 
 if TYPE_CHECKING:  # start-up of a worker
-    from toolgate.tools.reading.web.fetch import Web
+    from toolgate.tools.api.outbound.fetch import Web
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)

@@ -17,7 +17,7 @@ from toolgate.tools.reading.search.outcome import EngineOutcome
 from toolgate.tools.reading.search.query import ask_engine, elapsed_ms, timeout_outcome
 
 if TYPE_CHECKING:  # start-up of a worker
-    from toolgate.tools.reading.web.fetch import Web
+    from toolgate.tools.api.outbound.fetch import Web
 
 DEADLINE = 6.0  # seconds; most engines answer within two
 AT_ONCE = 16  # concurrent queries of one engine: more would be refused, at 2 MiB of answer each

@@ -1,4 +1,4 @@
-"""Fetch web pages from public addresses and convert them to Markdown.
+"""Convert web pages to Markdown.
 
-Enter at `fetch`. ReadDocs, WebSearch and the egress proxies import it.
+Enter at `convert`. ReadDocs and the worker processes import it; `tools/api/outbound` fetches the pages.
 """

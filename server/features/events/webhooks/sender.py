@@ -1,4 +1,4 @@
-"""Send one signed POST to a webhook, by the way out that web pages are fetched through (tools/reading/web/fetch.py).
+"""Send one signed POST to a webhook, by the way out that web pages are fetched through (tools/api/outbound/fetch.py).
 
 Only https, to vetted public addresses; each attempt resolves the name again and opens a connection of its own. No
 redirect is followed. The answer is bounded in size and time, and only its status and `Retry-After` are used.
@@ -15,9 +15,9 @@ from toolgate.server.features.events.webhooks.retry_schedule import parse_retry_
 from toolgate.server.features.events.webhooks.signature import WebhookSecret, sign_message
 from toolgate.tools.api.context.services import Page
 from toolgate.tools.api.errors import ToolError
-from toolgate.tools.reading.web.dns import Resolver
-from toolgate.tools.reading.web.fetch import Web
-from toolgate.tools.reading.web.page import REDIRECTS, AddressRefusedError, PageTimeoutError, PageTlsError, Resolve
+from toolgate.tools.api.outbound.dns import Resolver
+from toolgate.tools.api.outbound.errors import REDIRECTS, AddressRefusedError, PageTimeoutError, PageTlsError, Resolve
+from toolgate.tools.api.outbound.fetch import Web
 
 if TYPE_CHECKING:
     import ssl

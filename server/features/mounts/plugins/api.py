@@ -7,7 +7,7 @@ import msgspec
 
 from toolgate.server.base.rpc.methods import MethodTable, pick_methods
 from toolgate.tools.api.context.services import Callbacks, Plan, Todos
-from toolgate.tools.reading.web.fetch import Web
+from toolgate.tools.api.outbound.fetch import Web
 from toolgate.tools.workspace.workspace import Workspace
 
 # The attribute of a Context, and the methods of its type. Everything else would need an object that can't travel.

@@ -239,7 +239,7 @@ def list_secrets(url: str, headers: Mapping[str, str]) -> list[str]:
 
 
 def _load_tls_context() -> "ssl.SSLContext":
-    from toolgate.tools.reading.web.vetted_client import make_tls_context  # start-up: few mounts have a URL
+    from toolgate.tools.api.outbound.vetted_client import make_tls_context  # start-up: few mounts have a URL
 
     return make_tls_context()
 

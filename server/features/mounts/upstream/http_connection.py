@@ -32,7 +32,7 @@ async def open_connection(host: str, port: int, tls: ssl.SSLContext | None) -> "
     except TimeoutError:
         raise MountError("CONNECT_FAILED", "no connection to it: no answer in time") from None
     except (OSError, UnicodeError) as error:  # UnicodeError: of a host that is no name
-        from toolgate.tools.reading.web.vetted_client import describe_error  # it loads more than is needed to connect
+        from toolgate.tools.api.outbound.vetted_client import describe_error  # it loads more than is needed to connect
 
         raise MountError("CONNECT_FAILED", f"no connection to it: {describe_error(error)}") from None
     return connection

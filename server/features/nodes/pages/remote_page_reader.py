@@ -7,6 +7,8 @@ from typing import TypeVar
 from toolgate.server.features.nodes.pages.methods import PageMethods
 from toolgate.tools.api.context.services import Page, PageFetcher
 from toolgate.tools.api.errors import ToolError
+from toolgate.tools.api.outbound.errors import PageTimeoutError, shorten_url
+from toolgate.tools.api.outbound.fetch import MAX_BODY
 from toolgate.tools.api.text.cleaning import to_line
 from toolgate.tools.reading.pages.page_reader import (
     MAX_ANSWER,
@@ -18,8 +20,6 @@ from toolgate.tools.reading.pages.page_reader import (
 from toolgate.tools.reading.search.engine import Engine, EngineFailedError, EngineQuery
 from toolgate.tools.reading.search.html_engine import BuildRequestJob, ReadResultsJob, ResultReader
 from toolgate.tools.reading.search.query import MAX_REASON
-from toolgate.tools.reading.web.fetch import MAX_BODY
-from toolgate.tools.reading.web.page import PageTimeoutError, shorten_url
 from toolgate.tools.reading.workers.pictures import FittedPicture
 from toolgate.tools.reading.workers.pool import WorkerLimitError
 from toolgate.tools.workspace.workspace import Workspace

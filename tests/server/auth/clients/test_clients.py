@@ -25,7 +25,7 @@ from toolgate.server.base.errors import UsageError
 from toolgate.server.state.rows.clients import UNAPPROVED_LIFETIME, UNUSED_LIFETIME
 from toolgate.server.state.rows.grants import hash_secret
 from toolgate.tools.api.context.services import Page
-from toolgate.tools.reading.web.fetch import Web
+from toolgate.tools.api.outbound.fetch import Web
 
 DOCUMENT = "https://app.example/oauth/client.json"
 

@@ -17,7 +17,7 @@ from toolgate.server.auth.clients.fetching import AGAIN, PAUSE
 from toolgate.server.auth.oauth_server.consent_requests import ConsentRequest
 from toolgate.server.auth.oauth_server.responses import ErrorPage
 from toolgate.tools.api.context.services import Page
-from toolgate.tools.reading.web.page import AddressRefusedError
+from toolgate.tools.api.outbound.errors import AddressRefusedError
 
 CLAUDE_CODE, CODEX = (
     "https://claude.ai/oauth/claude-code-client-metadata",

@@ -14,8 +14,8 @@ import pytest
 
 from tests.clients.raw_client import PATIENCE
 from tests.server.auth.hostile.target import BACK, Target, refused, shut_out
-from toolgate.tools.reading.web.fetch import Web
-from toolgate.tools.reading.web.page import AddressRefusedError
+from toolgate.tools.api.outbound.errors import AddressRefusedError
+from toolgate.tools.api.outbound.fetch import Web
 
 PRIVATE = [
     "127.0.0.1",

@@ -31,7 +31,7 @@ from toolgate.server.auth.tokens import jose
 from toolgate.server.auth.tokens.access_tokens import OWN_ISSUER
 from toolgate.server.base.principals.principal import Principal, derive_subject
 from toolgate.server.state.sqlite.store import SqliteStore
-from toolgate.tools.reading.web.fetch import Web
+from toolgate.tools.api.outbound.fetch import Web
 
 FORM = {"oidc": (CLIENT, SECRET), "github": (CLIENT, SECRET)}
 

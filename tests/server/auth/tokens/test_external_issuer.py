@@ -31,7 +31,7 @@ from toolgate.server.auth.tokens.external_issuer import PAUSE, RENEW, RETRY, Ext
 from toolgate.server.auth.tokens.jose import JoseKey
 from toolgate.server.base.principals.principal import Principal
 from toolgate.tools.api.context.services import Page
-from toolgate.tools.reading.web.page import PageUnreachableError
+from toolgate.tools.api.outbound.errors import PageUnreachableError
 
 
 class Web:

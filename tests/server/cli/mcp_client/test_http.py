@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tools.reading.web.test_fetch import certificate
+from tests.tools.api.outbound.test_fetch import certificate
 from toolgate.server.cli.mcp_client.client import McpClientError
 from toolgate.server.cli.mcp_client.http import connect, open_response, read_body, read_events
 from toolgate.server.config import load

@@ -22,7 +22,7 @@ from toolgate.server.features.events.webhooks.retry_schedule import RetrySchedul
 from toolgate.server.features.events.webhooks.sender import WebhookSender
 from toolgate.server.features.events.webhooks.signature import WebhookSecret
 from toolgate.tools.api.context.services import Page
-from toolgate.tools.reading.web.page import PageTimeoutError
+from toolgate.tools.api.outbound.errors import PageTimeoutError
 
 PREFIX = "io.modelcontextprotocol/"
 DECLARED = {"extensions": {PREFIX + "events": {}}}

@@ -21,6 +21,7 @@ from toolgate.server.features.nodes.pages.methods import JobOutcome, PageMethods
 from toolgate.server.features.nodes.pages.node_pages import NodePages
 from toolgate.server.features.nodes.pages.remote_page_reader import RemotePageReader
 from toolgate.tools.api.errors import ToolError
+from toolgate.tools.api.outbound.fetch import Web
 from toolgate.tools.builtin.docs import read_docs
 from toolgate.tools.reading.pages.local_page_reader import MAX_WAITING, VISITS_SHARE
 from toolgate.tools.reading.pages.page_reader import PageDocument, PageRequest, PictureRequest
@@ -28,7 +29,6 @@ from toolgate.tools.reading.search.engine import EngineQuery
 from toolgate.tools.reading.search.engines import choose_engines
 from toolgate.tools.reading.search.html_engine import ReadResults, ReadResultsJob
 from toolgate.tools.reading.search.search import Search
-from toolgate.tools.reading.web.fetch import Web
 from toolgate.tools.reading.workers.pictures import FittedPicture
 from toolgate.tools.reading.workers.pool import WorkerLimitError
 from toolgate.tools.workspace.workspace import WorkspaceUnreachableError

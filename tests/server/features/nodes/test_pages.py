@@ -25,13 +25,13 @@ from toolgate.server.cli import main
 from toolgate.server.features.nodes.messages import MAX_DATA
 from toolgate.tools.api.content import Image
 from toolgate.tools.api.context.services import Settings
+from toolgate.tools.api.outbound.errors import AddressRefusedError, PageTimeoutError
+from toolgate.tools.api.outbound.fetch import MAX_BODY, Web
 from toolgate.tools.builtin.docs import read_docs
 from toolgate.tools.builtin.images import read_image
 from toolgate.tools.reading.search.engines import choose_engines
 from toolgate.tools.reading.search.search import Search
 from toolgate.tools.reading.search.tool import web_search
-from toolgate.tools.reading.web.fetch import MAX_BODY, Web
-from toolgate.tools.reading.web.page import AddressRefusedError, PageTimeoutError
 
 closing = test_docs.closing  # the fixture: its tests share an event loop
 

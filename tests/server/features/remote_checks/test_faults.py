@@ -30,7 +30,7 @@ from tests.servers.faulty_proxy import (
     without,
 )
 from tests.servers.reserved_port import kept_port
-from tests.tools.reading.web.test_fetch import certificate
+from tests.tools.api.outbound.test_fetch import certificate
 from toolgate.server.cli.doctor.report import run_checks
 from toolgate.server.features.remote_checks import calls, checks, target
 from toolgate.server.features.remote_checks import connection as reaching

@@ -15,7 +15,7 @@ from tests.clients.raw_http_client import site
 from tests.server.cli.commands.test_user_and_client import granted, registered
 from tests.server.cli.test_cli import run
 from tests.servers.faulty_proxy import listening, verdicts
-from tests.tools.reading.web.test_fetch import certificate
+from tests.tools.api.outbound.test_fetch import certificate
 from toolgate.server.base.errors import UsageError
 from toolgate.server.cli.doctor.report import CheckError
 from toolgate.server.cli.mcp_client.http import bearer_headers

@@ -20,18 +20,18 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
+from tests.tools.api.outbound.test_fetch import certificate
 from tests.tools.fake_web_site import Answer, Request, Site, redirect, site
-from tests.tools.reading.web.test_fetch import certificate
 from tests.tools.tool_calls import lend, text
 from toolgate.tools.api.content import Output
 from toolgate.tools.api.context.context import Context
 from toolgate.tools.api.context.services import Settings
+from toolgate.tools.api.outbound.fetch import Web
 from toolgate.tools.builtin.docs import read_docs
 from toolgate.tools.reading.browser import browser as browsers
 from toolgate.tools.reading.browser import page_load, proxy
 from toolgate.tools.reading.browser.find_chromium import find_chromium
 from toolgate.tools.reading.pages.local_page_reader import LocalPageReader
-from toolgate.tools.reading.web.fetch import Web
 from toolgate.tools.workspace.processes import process_tree
 
 KINDS = ("chromium-headless-shell", "chromium")  # the preferred one, and the most common one

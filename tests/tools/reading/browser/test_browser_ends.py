@@ -21,7 +21,7 @@ SERVER = """
 import asyncio, sys
 from tests.tools.fake_web_site import site
 from toolgate.tools.reading.pages.local_page_reader import LocalPageReader
-from toolgate.tools.reading.web.fetch import Web
+from toolgate.tools.api.outbound.fetch import Web
 
 async def main():
     async with site({"/": b"<p>x"}) as place:

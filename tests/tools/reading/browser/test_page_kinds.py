@@ -10,10 +10,10 @@ from tests.tools.fake_web_site import Answer, site
 from tests.tools.reading.web.page_kinds import KINDS, page
 from tests.tools.tool_calls import lend, text
 from toolgate.tools.api.context.context import Context
+from toolgate.tools.api.outbound.fetch import Web
 from toolgate.tools.builtin.docs import read_docs
 from toolgate.tools.reading.browser.find_chromium import find_chromium
 from toolgate.tools.reading.pages.local_page_reader import LocalPageReader
-from toolgate.tools.reading.web.fetch import Web
 
 BOUND = 120.0  # seconds for all pages: test machines are busy
 CHROMIUM = ("chromium-headless-shell", "chromium")

@@ -8,13 +8,13 @@ import pytest
 
 from tests.tools.fake_web_site import site
 from tests.tools.tool_calls import call, text
+from toolgate.tools.api.outbound.fetch import Web
 from toolgate.tools.builtin.docs import read_docs
 from toolgate.tools.reading.encodings.decoders import decode_as
 from toolgate.tools.reading.encodings.detection import SAMPLE, detect_encoding
 from toolgate.tools.reading.encodings.labels import LABELS
 from toolgate.tools.reading.pages.local_page_reader import LocalPageReader
 from toolgate.tools.reading.web import convert
-from toolgate.tools.reading.web.fetch import Web
 from toolgate.tools.reading.web.media_types import find_media_type
 
 RUSSIAN = "Привет, мир. Это проверка."

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from tests.server.workspaces.test_folders import nested
 from tests.servers.forked_command import COMMAND
 from tests.tools.shell_commands import BOUND, ENVIRONMENT, ran
-from toolgate.tools.reading.web.address_policy import AddressPolicy
+from toolgate.tools.api.outbound.address_policy import AddressPolicy
 from toolgate.tools.workspace.files import rmtree
 from toolgate.tools.workspace.files.safe_walk import walk_folders
 from toolgate.tools.workspace.limits import Limits

@@ -3,9 +3,9 @@
 import asyncio
 
 from toolgate.tools.api.errors import drop_tracebacks
-from toolgate.tools.reading.web.address_policy import AddressPolicy
-from toolgate.tools.reading.web.dns import is_usable_host, resolve_vetted
-from toolgate.tools.reading.web.page import PageUnreachableError, Resolve
+from toolgate.tools.api.outbound.address_policy import AddressPolicy
+from toolgate.tools.api.outbound.dns import is_usable_host, resolve_vetted
+from toolgate.tools.api.outbound.errors import PageUnreachableError, Resolve
 
 CONNECT = 10.0  # seconds for all addresses of a host
 CHUNK = 2**16
@@ -15,7 +15,7 @@ Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 async def open_connection(host: str, port: int, allowed: AddressPolicy, resolve: Resolve) -> Streams:
     """Return a connection to an address of `host`. Raises AddressRefusedError and PageUnreachableError."""
-    from toolgate.tools.reading.web.vetted_client import describe_error  # start-up: httpx and httpcore
+    from toolgate.tools.api.outbound.vetted_client import describe_error  # start-up: httpx and httpcore
 
     if not is_usable_host(host):
         raise PageUnreachableError("not a usable host name")

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 import msgspec
 from msgspec.structs import replace
 
-from toolgate.tools.reading.web.address_policy import AddressPolicy, Network, normalise_host
-from toolgate.tools.reading.web.page import AddressRefusedError
+from toolgate.tools.api.outbound.address_policy import AddressPolicy, Network, normalise_host
+from toolgate.tools.api.outbound.errors import AddressRefusedError
 
 ANY = "*"
 BELOW = "*."  # before a domain: the names below it

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 
 from toolgate.tools.api.concurrency.rate_limiter import ByteRateLimiter
 from toolgate.tools.api.errors import ToolError
-from toolgate.tools.reading.web.address_policy import AddressPolicy
-from toolgate.tools.reading.web.dns import Resolver
-from toolgate.tools.reading.web.page import AddressRefusedError, Resolve
+from toolgate.tools.api.outbound.address_policy import AddressPolicy
+from toolgate.tools.api.outbound.dns import Resolver
+from toolgate.tools.api.outbound.errors import AddressRefusedError, Resolve
 from toolgate.tools.workspace.sandbox.egress.connect import CHUNK, Streams, open_connection
 from toolgate.tools.workspace.sandbox.egress.host_rules import HostRules
 from toolgate.tools.workspace.sandbox.egress.shared_limits import SharedProxyLimits

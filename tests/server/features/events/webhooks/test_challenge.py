@@ -18,8 +18,8 @@ from tests.server.features.events.webhooks.fake_receiver import (
     receiver,
     sender,
 )
+from tests.tools.api.outbound.test_fetch import gibberish, headless, run
 from tests.tools.fake_web_site import Answer, Request, Site, never, redirect
-from tests.tools.reading.web.test_fetch import gibberish, headless, run
 from toolgate.server.features.events.webhooks.challenge import (
     ChallengeRateError,
     EndpointError,

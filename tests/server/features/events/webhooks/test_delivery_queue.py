@@ -13,8 +13,8 @@ import pytest
 
 from tests.server.features.events.webhooks.fake_outbox import FakeOutbox
 from tests.server.features.events.webhooks.fake_receiver import ACCEPTED, HOST, receiver, sender
+from tests.tools.api.outbound.test_fetch import run
 from tests.tools.fake_web_site import Answer, never
-from tests.tools.reading.web.test_fetch import run
 from toolgate.server.features.events.webhooks import delivery_queue
 from toolgate.server.features.events.webhooks.delivery import Delivery, Disposition, Outcome
 from toolgate.server.features.events.webhooks.delivery_queue import DeliveryQueue

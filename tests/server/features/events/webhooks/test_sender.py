@@ -22,8 +22,8 @@ from tests.server.features.events.webhooks.fake_receiver import (
     resolve_to_loopback,
     sender,
 )
+from tests.tools.api.outbound.test_fetch import PRIVATE, dripping, gibberish, headless, nothing, run
 from tests.tools.fake_web_site import Answer, Request, never, redirect, site, tcp_server
-from tests.tools.reading.web.test_fetch import PRIVATE, dripping, gibberish, headless, nothing, run
 from toolgate.server.features.events.webhooks.delivery import MAX_BODY, Disposition, Failure, Outcome, create_message_id
 from toolgate.server.features.events.webhooks.sender import CallbackUrlError, WebhookSender
 
@@ -435,7 +435,7 @@ def test_a_lookup_that_hangs_keeps_its_turn(monkeypatch: pytest.MonkeyPatch) -> 
             assert go.wait(60)
         raise socket.gaierror(socket.EAI_NONAME, "not known")
 
-    monkeypatch.setattr("toolgate.tools.reading.web.dns.socket.getaddrinfo", answer)
+    monkeypatch.setattr("toolgate.tools.api.outbound.dns.socket.getaddrinfo", answer)
 
     async def scenario() -> None:
         sending = WebhookSender(timeout=0.1)

@@ -28,7 +28,7 @@ from toolgate.server.features.mounts.sign_in.service import SignInService
 from toolgate.server.features.mounts.sign_in.store import ConnectionStore
 from toolgate.server.features.mounts.upstream.errors import MountError
 from toolgate.server.state.keys.sealing_keys import KeyFolder
-from toolgate.tools.reading.web.fetch import Web
+from toolgate.tools.api.outbound.fetch import Web
 
 pytestmark = ON_EACH
 

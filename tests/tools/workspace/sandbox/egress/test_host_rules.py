@@ -7,7 +7,7 @@ import pytest
 
 from tests.tools.fake_web_site import site
 from tests.tools.workspace.sandbox.egress.test_sandbox_proxy import HERE, NOTHING, plain, run, sent, tunnel, way_out
-from toolgate.tools.reading.web.page import AddressRefusedError
+from toolgate.tools.api.outbound.errors import AddressRefusedError
 from toolgate.tools.workspace.sandbox.egress.host_rules import HostRules
 from toolgate.tools.workspace.sandbox.egress.sandbox_proxy import MAX_TOLD
 

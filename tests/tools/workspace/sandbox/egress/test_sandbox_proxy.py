@@ -20,7 +20,7 @@ from tests.clients.raw_client import PATIENCE
 from tests.servers.reserved_port import kept_port
 from tests.tools.fake_web_site import Request, gone, site
 from toolgate.tools.api.concurrency.rate_limiter import BURST, DEBT, MIN_CHARGE, ByteRateLimiter
-from toolgate.tools.reading.web.address_policy import AddressPolicy
+from toolgate.tools.api.outbound.address_policy import AddressPolicy
 from toolgate.tools.workspace.sandbox.egress import sandbox_proxy as outlets
 from toolgate.tools.workspace.sandbox.egress.http import ProxyConnection
 from toolgate.tools.workspace.sandbox.egress.sandbox_proxy import EVENT, SandboxProxy

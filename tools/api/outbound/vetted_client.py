@@ -17,9 +17,9 @@ import httpx
 
 from toolgate.tools.api.context.services import Page
 from toolgate.tools.api.errors import drop_tracebacks
-from toolgate.tools.reading.web.address_policy import AddressPolicy
-from toolgate.tools.reading.web.dns import Resolver, is_usable_host, resolve_vetted
-from toolgate.tools.reading.web.page import (
+from toolgate.tools.api.outbound.address_policy import AddressPolicy
+from toolgate.tools.api.outbound.dns import Resolver, is_usable_host, resolve_vetted
+from toolgate.tools.api.outbound.errors import (
     MAX_URL,
     REDIRECTS,
     AddressRefusedError,

@@ -1,4 +1,4 @@
-"""Decide which addresses the web tools may reach.
+"""Decide which addresses requests may reach.
 
 The default is the public Internet. `ipaddress.is_global` is not used: it counts NAT64 and 6to4 as global, and both hide
 an IPv4 address. The table is IANA's special-purpose registries (RFC 6890).

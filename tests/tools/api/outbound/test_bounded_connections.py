@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.tools.api.outbound.test_fetch import certificate, names, run
 from tests.tools.fake_web_site import Request, never, redirect, site, tcp_server
-from tests.tools.reading.web.test_fetch import certificate, names, run
-from toolgate.tools.reading.web.fetch import Web
-from toolgate.tools.reading.web.page import PageTimeoutError, PageTlsError, PageUnreachableError
+from toolgate.tools.api.outbound.errors import PageTimeoutError, PageTlsError, PageUnreachableError
+from toolgate.tools.api.outbound.fetch import Web
 
 MANY = 100_000  # bytes
 TABLE = {"shop.example": ["127.0.0.1"], "other.example": ["127.0.0.1"]}

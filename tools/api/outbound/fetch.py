@@ -10,13 +10,13 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from toolgate.tools.api.context.services import Page
-from toolgate.tools.reading.web.address_policy import AddressPolicy
-from toolgate.tools.reading.web.page import REDIRECTS, PageTimeoutError, PageUnreachableError, Resolve, shorten_url
+from toolgate.tools.api.outbound.address_policy import AddressPolicy
+from toolgate.tools.api.outbound.errors import REDIRECTS, PageTimeoutError, PageUnreachableError, Resolve, shorten_url
 
 if TYPE_CHECKING:
     import ssl
 
-    from toolgate.tools.reading.web.vetted_client import VettedClient
+    from toolgate.tools.api.outbound.vetted_client import VettedClient
 
 MAX_BODY = 8 * 2**20  # decoded; a model reads no larger page
 # Headers that may follow a redirect to another origin: the rest may hold a key for the first.
@@ -116,7 +116,7 @@ class Web:
 
     def _client(self) -> "VettedClient":
         if self._vetted is None:
-            from toolgate.tools.reading.web.vetted_client import VettedClient  # start-up: httpx and httpcore
+            from toolgate.tools.api.outbound.vetted_client import VettedClient  # start-up: httpx and httpcore
 
             self._vetted = VettedClient(self.allowed, self._verify, self.resolve, self._max_received)
         return self._vetted

@@ -16,10 +16,10 @@ import pytest
 from tests.tools.fake_web_site import Request, Site, never, redirect, site
 from toolgate.tools.api.context.services import Page
 from toolgate.tools.api.errors import ToolError
-from toolgate.tools.reading.web.address_policy import AddressPolicy, check_address, check_host
-from toolgate.tools.reading.web.dns import Resolver
-from toolgate.tools.reading.web.fetch import Web
-from toolgate.tools.reading.web.page import AddressRefusedError, PageTimeoutError, PageUnreachableError
+from toolgate.tools.api.outbound.address_policy import AddressPolicy, check_address, check_host
+from toolgate.tools.api.outbound.dns import Resolver
+from toolgate.tools.api.outbound.errors import AddressRefusedError, PageTimeoutError, PageUnreachableError
+from toolgate.tools.api.outbound.fetch import Web
 
 T = TypeVar("T")
 BOUND = 20.0
@@ -521,7 +521,7 @@ def test_a_body_in_too_many_small_pieces_is_given_up() -> None:
 
 
 def test_a_lane_has_connections_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("toolgate.tools.reading.web.vetted_client.MAX_CONNECTIONS", 1)
+    monkeypatch.setattr("toolgate.tools.api.outbound.vetted_client.MAX_CONNECTIONS", 1)
     asked = asyncio.Event()
 
     async def held(request: Request) -> None:
@@ -610,7 +610,7 @@ def test_concurrent_lookups_of_a_name_share_one(monkeypatch: pytest.MonkeyPatch)
             raise socket.gaierror(socket.EAI_NONAME, "not known")
         return [(socket.AF_INET, type, 6, "", ("192.0.2.1", port))]
 
-    monkeypatch.setattr("toolgate.tools.reading.web.dns.socket.getaddrinfo", answer)
+    monkeypatch.setattr("toolgate.tools.api.outbound.dns.socket.getaddrinfo", answer)
 
     async def scenario() -> None:
         resolver = Resolver()

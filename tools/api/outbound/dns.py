@@ -6,8 +6,8 @@ import re
 import socket
 
 from toolgate.tools.api.concurrency.threads import Threads, ThreadsBusyError
-from toolgate.tools.reading.web.address_policy import AddressPolicy, check_host, is_local
-from toolgate.tools.reading.web.page import AddressRefusedError, PageUnreachableError, Resolve
+from toolgate.tools.api.outbound.address_policy import AddressPolicy, check_host, is_local
+from toolgate.tools.api.outbound.errors import AddressRefusedError, PageUnreachableError, Resolve
 
 MAX_LOOKUPS = 64  # at once, including hanging ones of abandoned calls
 MAX_ADDRESSES = 4  # tried in turn; more would all be down together

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.clients.raw_client import COMMAND, Stdio, served
-from toolgate.tools.reading.web.address_policy import is_local
+from toolgate.tools.api.outbound.address_policy import is_local
 
 OWN = "11.22.33.44"
 SECOND = "11.22.33.45"  # of the same network: connections to it come from the first
