@@ -37,7 +37,6 @@ from toolgate.server.state.rows.callback_timer import CallbackTimer, Firing
 from toolgate.server.state.rows.callbacks import CallbackStore
 from toolgate.server.state.rows.plans import PlanStore
 from toolgate.server.state.rows.todos import TodoStore
-from toolgate.server.workspaces.workspaces import Workspaces
 from toolgate.tools.api.context.notices import Notices
 from toolgate.tools.api.context.services import CallerState, Services, Settings
 from toolgate.tools.builtin import callbacks
@@ -48,6 +47,7 @@ from toolgate.tools.reading.search.lazy_search import LazySearch
 from toolgate.tools.workspace.commands import end_notice
 from toolgate.tools.workspace.output.run_record import TaskEnd
 from toolgate.tools.workspace.workspace import Workspace
+from toolgate.tools.workspace.workspaces import Workspaces
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -23,11 +23,11 @@ from toolgate.server.state.rows.callback_timer import CallbackTimer
 from toolgate.server.state.rows.callbacks import CallbackStore
 from toolgate.server.state.rows.todos import TodoOutline, TodoStore
 from toolgate.server.state.store import Store
-from toolgate.server.workspaces.workspaces import Workspaces
 from toolgate.tools.api.context.services import Plan, Services
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.workspace.output.run_record import Run
 from toolgate.tools.workspace.workspace import Workspace, WorkspaceUnreachableError
+from toolgate.tools.workspace.workspaces import Workspaces
 
 if TYPE_CHECKING:
     from toolgate.server.calls.policy.remembered_approvals import Duration

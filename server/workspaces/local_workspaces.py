@@ -12,8 +12,8 @@ from weakref import ref
 
 from toolgate.server.base.watch import FileChanges
 from toolgate.server.workspaces.sandboxing import Sandboxing
-from toolgate.server.workspaces.workspaces import IsThere
 from toolgate.tools.workspace.output.run_record import TaskEnd
+from toolgate.tools.workspace.workspaces import IsThere
 
 if TYPE_CHECKING:
     from toolgate.tools.workspace.local_workspace import LocalWorkspace

@@ -28,6 +28,7 @@ ORDER = (
     "tools/workspace/output",
     "tools/workspace/limits.py",
     "tools/workspace/workspace.py",
+    "tools/workspace/workspaces.py",
     "tools/workspace/commands",
     "tools/workspace",
     "tools/reading/encodings",

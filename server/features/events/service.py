@@ -17,9 +17,9 @@ from toolgate.server.features.events.sources.types import EVENTS
 from toolgate.server.features.events.sources.watchers import EventWatchers
 from toolgate.server.state.keys.sealing_keys import SealingKeys
 from toolgate.server.state.store import Store
-from toolgate.server.workspaces.workspaces import Workspaces
 from toolgate.tools.api.event import find_break
 from toolgate.tools.api.registry import Registry
+from toolgate.tools.workspace.workspaces import Workspaces
 
 if TYPE_CHECKING:
     from toolgate.server.base.bus.bus import Bus

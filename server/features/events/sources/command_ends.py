@@ -12,12 +12,12 @@ from toolgate.server.features.events.log.log import EventLog
 from toolgate.server.features.events.log.rows import FLAG
 from toolgate.server.features.events.sources import types as types
 from toolgate.server.state.store import StateError
-from toolgate.server.workspaces.workspaces import IsThere, Workspaces
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.workspace.output.ansi import clean_output
 from toolgate.tools.workspace.output.run_record import Run, TaskEnd
 from toolgate.tools.workspace.output.text import shorten_command
 from toolgate.tools.workspace.workspace import WorkspaceUnreachableError
+from toolgate.tools.workspace.workspaces import IsThere, Workspaces
 
 MAX_COMMAND = 200  # characters of a command
 TAIL = 4_096  # bytes of output of which the last lines are told

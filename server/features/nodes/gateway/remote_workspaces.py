@@ -24,10 +24,10 @@ from toolgate.server.features.nodes.pages.methods import PageMethods
 from toolgate.server.features.nodes.report import NodeReport
 from toolgate.server.state.store import StateError
 from toolgate.server.workspaces.last_used import PRINCIPAL_NAME
-from toolgate.server.workspaces.workspaces import IsThere
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.workspace.output.run_record import TaskEnd
 from toolgate.tools.workspace.workspace import Workspace
+from toolgate.tools.workspace.workspaces import IsThere
 
 REPORT_EVERY = 3_600.0  # seconds between two reports of who is gone, as a cleaner asks
 LOCATE_PAUSE = 0.5  # seconds until a principal's node is looked for again

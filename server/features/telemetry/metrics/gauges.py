@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping, Sized
 from toolgate.server.base.reports.http_gauges import HttpGauges
 from toolgate.server.base.reports.metric_rows import MetricRow, Values, by_key, counter, gauge
 from toolgate.server.base.version import VERSION
-from toolgate.server.workspaces.workspaces import Workspaces
 from toolgate.tools.reading.pages.page_reader import PageReader
 from toolgate.tools.reading.search.health import STATES
 from toolgate.tools.reading.search.search import Search
+from toolgate.tools.workspace.workspaces import Workspaces
 
 
 def server_rows(

@@ -29,9 +29,9 @@ from toolgate.server.features.nodes.messages import NodeAnswer, TaskEnded, Welco
 from toolgate.server.features.nodes.node.name import NAME_FILE, find_or_choose_name
 from toolgate.server.state.sqlite.store import SqliteStore
 from toolgate.server.state.store import StateError, Store
-from toolgate.server.workspaces.workspaces import Workspaces
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.workspace.output.run_record import Run
+from toolgate.tools.workspace.workspaces import Workspaces
 
 WITHIN = 2.0  # seconds: what is promised of a call while a node can't be reached
 SAMPLES = 150
