@@ -25,6 +25,7 @@ ORDER = (
     "tools/workspace/sandbox/cgroups",
     "tools/workspace/processes",
     "tools/workspace/files",
+    "tools/workspace/archives",
     "tools/workspace/output",
     "tools/workspace/limits.py",
     "tools/workspace/workspace.py",

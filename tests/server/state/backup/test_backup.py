@@ -44,7 +44,7 @@ from toolgate.server.state.sqlite import snapshot
 from toolgate.server.state.sqlite.store import SqliteStore
 from toolgate.server.state.store import StateError
 from toolgate.server.state.tables import VERSION
-from toolgate.server.workspaces import archive as packing
+from toolgate.tools.workspace.archives import archive as packing
 
 SILENT = TerminalProgress(None)
 LIST = {"action": "list", "query": ""}
