@@ -11,12 +11,12 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 from itertools import chain
 
+from toolgate.server.base.errors import StateError
 from toolgate.server.base.principals.principal import GrantKey, Principal
 from toolgate.server.base.principals.scopes import NOTHING
 from toolgate.server.protocol.errors import InvalidRequest
 from toolgate.server.protocol.messages import Failure, MalformedMessage, Request, decode, decode_in_turns
 from toolgate.server.protocol.revisions import STATELESS, WITH_SESSION
-from toolgate.server.state.store import StateError
 from toolgate.transports.http.requests import body as bodies
 from toolgate.transports.http.requests.bearer import SignedInHandler
 from toolgate.transports.http.requests.post import (

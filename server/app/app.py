@@ -14,13 +14,13 @@ from toolgate.server.app.first_table import wait_for_table
 from toolgate.server.app.slot import Slot
 from toolgate.server.base import progress, run_loop
 from toolgate.server.base.asyncio_tasks import DelayedTasks
+from toolgate.server.base.errors import StateError
 from toolgate.server.base.merged_rows import merge_rows
 from toolgate.server.base.principals.principal import LOCAL_NAME
 from toolgate.server.config.feature_rows import FeatureRow
 from toolgate.server.config.load import CLASSIC_FILE, Config
 from toolgate.server.protocol.messages import Notification
 from toolgate.server.protocol.session import Session
-from toolgate.server.state.store import StateError
 from toolgate.transports import stdio
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from starlette.routing import BaseRoute, Route, Router
 from toolgate.server.app.session_opener import LocalSessionOpener, OpenSessions
 from toolgate.server.auth.login.trusted_proxies import TrustedProxies
 from toolgate.server.auth.revocation_watch import CHECK_INTERVAL, HOLDER_CHECK_INTERVAL, GrantHolder, RevocationWatch
-from toolgate.server.base.errors import UsageError
+from toolgate.server.base.errors import StateError, UsageError
 from toolgate.server.base.merged_rows import merge_rows
 from toolgate.server.base.principals import scopes
 from toolgate.server.base.principals.principal import GrantKey
@@ -28,7 +28,6 @@ from toolgate.server.config.transports import HTTP_TRANSPORTS, HttpTransport
 from toolgate.server.config.types import is_loopback
 from toolgate.server.methods.server import Server
 from toolgate.server.protocol.dispatcher import Dispatcher
-from toolgate.server.state.store import StateError
 from toolgate.transports.http import activation
 from toolgate.transports.http import server as http
 from toolgate.transports.http.requests.asgi import Application

@@ -14,8 +14,8 @@ import msgspec
 
 from toolgate.server.auth.tokens.access_tokens import OwnTokens
 from toolgate.server.base.bus.bus import Topics
+from toolgate.server.base.errors import StateError
 from toolgate.server.base.principals.principal import GrantKey
-from toolgate.server.state.store import StateError
 from toolgate.tools.api.errors import ToolError
 
 CHECK_INTERVAL = 10.0  # seconds between two checks: what a revoked grant has open ends soon after

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from toolgate.server.app.app import App
 from toolgate.server.base import logging as logs
 from toolgate.server.base import run_loop
-from toolgate.server.base.errors import UsageError
+from toolgate.server.base.errors import StateError, UsageError
 from toolgate.server.base.version import VERSION
 from toolgate.server.config.load import Config
-from toolgate.server.state.store import StateError, StateVersionError
+from toolgate.server.state.errors import StateVersionError
 from toolgate.transports import stdio
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 import threading
 
-from toolgate.server.state.errors import StateError
+from toolgate.server.base.errors import StateError
 
 UNCHANGED = "nothing was changed"
 UNKNOWN = "it is not known whether it was applied"

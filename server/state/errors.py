@@ -1,11 +1,7 @@
-"""Define the errors of the state database."""
+"""Define the errors of the state database that its own rooms and the start tell apart."""
 
+from toolgate.server.base.errors import StateError
 from toolgate.server.state.tables import OLDEST, VERSION
-from toolgate.tools.api.errors import ToolError
-
-
-class StateError(ToolError):
-    """The state database can't be used. Nothing was changed; the log has the path and the cause."""
 
 
 class StateSilentError(StateError):

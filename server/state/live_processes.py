@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Protocol
 
-from toolgate.server.state.errors import StateError
+from toolgate.server.base.errors import StateError
 from toolgate.tools.workspace.files.state_file import open_regular, remove_entry
 
 log = logging.getLogger(__name__)

@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 
 import msgspec
 
-from toolgate.server.state.errors import StateError as StateError
-from toolgate.server.state.errors import StateVersionError as StateVersionError
 from toolgate.server.state.live_processes import LiveProcesses
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from toolgate.server.state.store import StateError
+from toolgate.server.base.errors import StateError
 from toolgate.server.workspaces.folders import PrincipalFolders, WorkspaceArchive, WorkspaceInUseError
 from toolgate.server.workspaces.last_used import LastUsed
 from toolgate.tools.api.concurrency.threads import Threads

@@ -21,8 +21,8 @@ from typing import Any
 
 from starlette.requests import Request
 
+from toolgate.server.base.errors import StateError
 from toolgate.server.calls.dashboard import CHUNK
-from toolgate.server.state.store import StateError
 from toolgate.transports.http.requests.asgi import Receive, Scope, Send, refuse
 from toolgate.transports.http.stream_response import HEADERS, OPEN
 from toolgate.transports.web.home import PAGE, SERVER_PARTS, HomePage

@@ -13,8 +13,8 @@ from urllib.parse import parse_qsl, urlsplit
 from starlette.requests import Request as Request  # features have pages through this door
 from starlette.responses import Response as Response
 
+from toolgate.server.base.errors import StateError
 from toolgate.server.base.limits.budget import Budget
-from toolgate.server.state.store import StateError
 from toolgate.transports.http.requests import body as bodies
 from toolgate.transports.http.requests import cors
 from toolgate.transports.http.requests.asgi import Message, Receive, Scope, Send

@@ -27,9 +27,9 @@ from toolgate.server.auth.tokens.access_tokens import UnavailableError
 from toolgate.server.auth.tokens.external_issuer import Fetch
 from toolgate.server.auth.tokens.jose import InvalidTokenError, JoseKey
 from toolgate.server.base.bus.memory_keys import MemoryKeys
+from toolgate.server.base.errors import StateError
 from toolgate.server.base.limits.rate_limit import SPAN
 from toolgate.server.state.rows import clients as client_rows
-from toolgate.server.state.store import StateError
 from toolgate.tools.api.context.services import Page
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.api.outbound.errors import AddressRefusedError

@@ -18,8 +18,8 @@ from toolgate.server.auth.login.passwords import TYPED, WeakPasswordError, check
 from toolgate.server.auth.login.throttle import Backoff, GuessLimiter, Throttle, block_backoffs
 from toolgate.server.base.bus.bus import BusUnreachableError
 from toolgate.server.base.bus.memory_keys import MAX_COUNTERS, MemoryKeys
+from toolgate.server.base.errors import StateError
 from toolgate.server.base.principals.principal import derive_subject
-from toolgate.server.state.errors import StateError
 from toolgate.server.state.rows import grants as grant_rows
 from toolgate.server.state.rows import people as people_rows
 from toolgate.server.state.rows.people import BUILT_IN

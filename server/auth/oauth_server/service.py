@@ -53,11 +53,12 @@ from toolgate.server.auth.tokens.access_tokens import OWN_ISSUER, OwnTokens, Una
 from toolgate.server.auth.tokens.external_issuer import Fetch, IssuerKeys
 from toolgate.server.auth.tokens.signing_keys import SigningKeys
 from toolgate.server.base.bus.memory_keys import MemoryKeys
+from toolgate.server.base.errors import StateError
 from toolgate.server.base.principals.principal import GrantKey, Principal, derive_subject
 from toolgate.server.state.keys.sealed_state import Sealer, SealingKey
 from toolgate.server.state.rows import clients as client_rows
 from toolgate.server.state.rows import grants as grant_rows
-from toolgate.server.state.store import StateError, Store
+from toolgate.server.state.store import Store
 
 if TYPE_CHECKING:
     from toolgate.server.auth.login.accounts import Person

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from toolgate.server.base.bus.bus import BusUnreachableError, Keys
-from toolgate.server.state.errors import StateError
+from toolgate.server.base.errors import StateError
 
 if TYPE_CHECKING:
     from toolgate.server.protocol.session import ApprovalRequest

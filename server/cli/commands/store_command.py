@@ -16,7 +16,8 @@ from toolgate.server.base.errors import UsageError
 from toolgate.server.config import load
 from toolgate.server.config.load import Config
 from toolgate.server.state import lock
-from toolgate.server.state.store import StateVersionError, Store
+from toolgate.server.state.errors import StateVersionError
+from toolgate.server.state.store import Store
 from toolgate.tools.api.errors import ToolError
 
 DONE, FAULT, USAGE = 0, 1, 2

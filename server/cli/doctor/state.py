@@ -20,7 +20,7 @@ SLACK = 300.0  # seconds: clocks differ
 
 async def signing_key(config: Config) -> CheckFinding:
     """Check that the key can be opened, and how old it is."""
-    from toolgate.server.state.errors import StateError  # start-up
+    from toolgate.server.base.errors import StateError  # start-up
     from toolgate.server.state.keys import rows as key_rows
 
     try:
@@ -100,7 +100,7 @@ def _check_folder(folder: Path) -> str:
 
 
 async def database(config: Config) -> CheckFinding:
-    from toolgate.server.state.errors import StateError
+    from toolgate.server.base.errors import StateError
     from toolgate.server.state.sqlite.database import check_database
     from toolgate.server.state.sqlite.store import SqliteStore
     from toolgate.server.state.tables import OLDEST, VERSION

@@ -69,8 +69,8 @@ async def rules(config: Config) -> CheckFinding:
     from toolgate.server.app import build as parts
     from toolgate.server.app import builtin_tools  # start-up
     from toolgate.server.app.features import build_host
+    from toolgate.server.base.errors import StateError
     from toolgate.server.calls.policy.rule_check import RuleCheck
-    from toolgate.server.state.store import StateError
     from toolgate.tools.api.registry import Registry
     from toolgate.tools.builtin.skills.skills import Skills
 

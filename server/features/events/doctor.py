@@ -44,9 +44,9 @@ async def endpoints(config: Config) -> CheckFinding:
 async def _read_urls(config: Config) -> list[str]:
     """Return the URLs of the verified subscriptions, each once."""
     from toolgate.server.app.features import open_store
+    from toolgate.server.base.errors import StateError  # start-up
     from toolgate.server.features.events.delivery.subscription_rows import SubscriptionRows
     from toolgate.server.features.events.log.rows import FLAG, EventLimits, EventRows
-    from toolgate.server.state.errors import StateError  # start-up
 
     try:
         async with aclosing(open_store(config, upgrades=False)) as store:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from toolgate.server.base.errors import StateError
 from toolgate.server.base.principals.principal import LOCAL
 from toolgate.server.features.events.log.errors import EXTENSION, EventError
 from toolgate.server.features.events.log.format import format_event
@@ -32,7 +33,6 @@ from toolgate.server.methods.server import Server
 from toolgate.server.protocol import serialization
 from toolgate.server.protocol.errors import MAX_SHOWN, InternalError, format_name
 from toolgate.server.protocol.session import Call
-from toolgate.server.state.store import StateError
 from toolgate.tools.api.event import EventType
 
 if TYPE_CHECKING:

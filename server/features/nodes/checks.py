@@ -69,8 +69,8 @@ async def _check_node(config: Config, address: NodeAddress) -> CheckFinding:
 async def _check_name(config: Config, address: NodeAddress, name: str) -> None:
     """Raise CheckError if the node's name is that of the node at another of the server's addresses."""
     from toolgate.server.app.features import open_store
+    from toolgate.server.base.errors import StateError
     from toolgate.server.features.nodes import rows as node_rows  # start-up
-    from toolgate.server.state.store import StateError
 
     addresses = {str(each) for each in config.node}
     async with aclosing(open_store(config, upgrades=False)) as store:

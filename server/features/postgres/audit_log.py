@@ -12,11 +12,11 @@ import platform
 from collections import deque
 from functools import partial
 
+from toolgate.server.base.errors import StateError
 from toolgate.server.base.text import format_time
 from toolgate.server.state.audit import chains
 from toolgate.server.state.audit.chains import ChainPoint, FormattedLines, Newest
 from toolgate.server.state.audit.entry import AuditEntry, AuditNote, ChainKey
-from toolgate.server.state.errors import StateError
 from toolgate.server.state.keys.sealed_state import SealingKey
 from toolgate.server.state.store import Store
 

@@ -18,8 +18,9 @@ PRIVATE = "sslmode=verify-full and sslrootcert=FILE in --database, such as /etc/
 
 
 async def check_database(url: DatabaseUrl) -> CheckFinding:
+    from toolgate.server.base.errors import StateError  # start-up
     from toolgate.server.features.postgres.open_store import import_driver
-    from toolgate.server.state.errors import StateError, StateVersionError  # start-up
+    from toolgate.server.state.errors import StateVersionError
 
     try:
         import_driver()

@@ -38,9 +38,9 @@ async def database(config: Config) -> CheckFinding:
 async def secret(config: Config) -> CheckFinding:
     """Check that --secret opens the keys in PostgreSQL."""
     from toolgate.server.app.features import build_host
+    from toolgate.server.base.errors import StateError
     from toolgate.server.features.postgres.key_table import KeyTable
     from toolgate.server.features.postgres.open_store import SEALED, has_keys
-    from toolgate.server.state.errors import StateError
 
     host, _ = build_host(config, upgrades=False)
     try:
@@ -72,8 +72,8 @@ async def secret(config: Config) -> CheckFinding:
 async def signing_key(config: Config) -> CheckFinding:
     """Check that the key in PostgreSQL that signs tokens can be opened, and how old it is."""
     from toolgate.server.app.features import build_host
+    from toolgate.server.base.errors import StateError
     from toolgate.server.features.postgres.key_table import KeyTable
-    from toolgate.server.state.errors import StateError
     from toolgate.server.state.keys import rows as key_rows
 
     host, _ = build_host(config, upgrades=False)

@@ -12,9 +12,9 @@ from typing import Any
 
 import msgspec
 
+from toolgate.server.base.errors import StateError
 from toolgate.server.protocol.errors import InvalidParams
 from toolgate.server.state import tables
-from toolgate.server.state.errors import StateError
 from toolgate.server.state.keys import file as key_file
 from toolgate.server.state.keys.sealed_state import FixedKey, Sealer
 from toolgate.server.state.store import Store

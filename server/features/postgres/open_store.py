@@ -4,9 +4,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from toolgate.server.base.errors import StateError
 from toolgate.server.features.postgres.database_url import DatabaseUrl
 from toolgate.server.state import tables
-from toolgate.server.state.errors import StateError
 from toolgate.server.state.keys.sealing_keys import KeyFolder, SealingKeys
 from toolgate.server.state.store import Store
 

@@ -48,8 +48,8 @@ async def _read_deployment(config: Config) -> str | None:
     if not config.is_given("database"):
         return None
     from toolgate.server.app.features import open_store
+    from toolgate.server.base.errors import StateError
     from toolgate.server.features.replicas.deployment import read_deployment  # start-up
-    from toolgate.server.state.errors import StateError
 
     async with aclosing(open_store(config, upgrades=False)) as store:
         with suppress(StateError):

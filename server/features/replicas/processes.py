@@ -9,8 +9,8 @@ import time
 from collections.abc import Awaitable, Callable, Iterable
 
 from toolgate.server.base.bus.bus import BusUnreachableError, Replica
+from toolgate.server.base.errors import StateError
 from toolgate.server.state.live_processes import ReplicaLocks
-from toolgate.server.state.store import StateError
 
 INTERVAL = 1.0  # seconds between two looks: with the lease of 3, a death is seen within 5
 RECENT = 1_200.0  # seconds: as long as anything waits that a dead replica left on the bus

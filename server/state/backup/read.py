@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
+from toolgate.server.base.errors import StateError
 from toolgate.server.base.progress import TerminalProgress
 from toolgate.server.state.backup.manifest import (
     ARCHIVE_SUFFIX,
@@ -28,7 +29,6 @@ from toolgate.server.state.backup.manifest import (
     Manifest,
     parse_manifest,
 )
-from toolgate.server.state.errors import StateError
 from toolgate.server.state.sqlite.database import check_database
 from toolgate.server.state.tables import OLDEST, VERSION
 from toolgate.tools.workspace.archives.archive import CREATE_FLAGS, ArchiveError

@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from toolgate.server.state.errors import StateError
+from toolgate.server.base.errors import StateError
 from toolgate.server.state.keys import file as key_file
 from toolgate.tools.workspace.files.state_file import remove_entry
 

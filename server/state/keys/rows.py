@@ -7,8 +7,8 @@ import contextlib
 from pathlib import Path
 from typing import Any
 
+from toolgate.server.base.errors import StateError
 from toolgate.server.state import tables
-from toolgate.server.state.errors import StateError
 from toolgate.server.state.sqlite.database import open_read_only, require_files
 
 

@@ -9,11 +9,12 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
+from toolgate.server.base.errors import StateError
 from toolgate.server.state import flags
 from toolgate.server.state.live_processes import LiveProcesses
 from toolgate.server.state.rows.due_callbacks import DueCallbacks, RecordFiring
 from toolgate.server.state.rows.due_callbacks import Firing as Firing
-from toolgate.server.state.store import StateError, Store
+from toolgate.server.state.store import Store
 
 MAX_PAUSE = 60.0  # seconds at most between two runs: to see a clock jump, the end of a suspension, or a dead owner
 AGAIN = 2.0  # seconds between two tries while the state can't be used: what is due fires soon after it can

@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 from msgspec import Meta
 
+from toolgate.server.base.errors import StateError
 from toolgate.server.state import flags, tables
 from toolgate.server.state.batch import WriteBatch
 from toolgate.server.state.live_processes import LiveProcesses
 from toolgate.server.state.sqlite.database import describe_error
-from toolgate.server.state.store import StateError, Store
+from toolgate.server.state.store import Store
 from toolgate.tools.api.context.services import PlanState
 from toolgate.tools.api.text.json_text import JsonError, decode_json
 

@@ -8,9 +8,10 @@ import os
 from functools import partial
 from pathlib import Path
 
+from toolgate.server.base.errors import StateError
 from toolgate.server.state import flags, tables
 from toolgate.server.state.batch import WriteBatch
-from toolgate.server.state.store import StateError, Store
+from toolgate.server.state.store import Store
 from toolgate.tools.api.context.services import CallerState
 
 MAX_DIRECTORIES = 10_000  # of one state; those that changed last are kept

@@ -7,7 +7,7 @@ import stat
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from toolgate.server.state.errors import StateError
+from toolgate.server.base.errors import StateError
 from toolgate.tools.workspace.files.state_file import open_regular
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from toolgate.server.state.errors import StateError
+from toolgate.server.base.errors import StateError
 from toolgate.server.state.sqlite.database import describe_error, require_files, version_of_raw
 
 if TYPE_CHECKING:

@@ -14,15 +14,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from toolgate.server.base.errors import StateError
 from toolgate.server.base.limits.state_budget import current_budget
 from toolgate.server.state.commit_gate import UNCHANGED, CommitGate
-from toolgate.server.state.errors import (
-    StateError,
-    newer_state_error,
-    older_state_error,
-    state_silent_error,
-    upgrade_due_error,
-)
+from toolgate.server.state.errors import newer_state_error, older_state_error, state_silent_error, upgrade_due_error
 from toolgate.server.state.live_processes import ProcessRegistry
 from toolgate.server.state.sqlite.database import (
     compatible_since_of_raw,

@@ -16,8 +16,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from toolgate.server.base.errors import StateError
 from toolgate.server.state import migrate
-from toolgate.server.state.errors import StateError
 from toolgate.server.state.sqlite import snapshot
 from toolgate.server.state.sqlite.database import connect, describe_error, disconnect, error_name, version_of
 from toolgate.server.state.tables import VERSION

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.server.state.each_store import ON_EACH, ON_SQLITE, with_store
+from toolgate.server.base.errors import StateError
 from toolgate.server.state import tables
 from toolgate.server.state.batch import WriteBatch
 from toolgate.server.state.rows.sessions import SessionRecords
-from toolgate.server.state.store import StateError, Store
+from toolgate.server.state.store import Store
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection

@@ -9,12 +9,13 @@ import pytest
 from tests.clients.raw_client import PATIENCE
 from tests.server.state.each_store import ON_EACH, open_store, with_store
 from toolgate.server.auth.login.accounts import Accounts
+from toolgate.server.base.errors import StateError
 from toolgate.server.features.postgres.database import store as postgres_store
 from toolgate.server.state import tables
 from toolgate.server.state.rows import grants as grant_rows
 from toolgate.server.state.rows.todos import TodoStore
 from toolgate.server.state.sqlite import store as sqlite_store
-from toolgate.server.state.store import StateError, Store
+from toolgate.server.state.store import Store
 
 pytestmark = ON_EACH
 HALF = "\ud800"  # of a surrogate pair: UTF-8 has no such character

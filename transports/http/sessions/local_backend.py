@@ -8,11 +8,11 @@ from pathlib import Path
 
 import msgspec
 
+from toolgate.server.base.errors import StateError
 from toolgate.server.base.principals.principal import Principal
 from toolgate.server.protocol.messages import Inbound, Outbound
 from toolgate.server.protocol.revisions import WITH_SESSION
 from toolgate.server.state.rows.sessions import ResumedSession, SessionDetails, SessionRecords, encode_details
-from toolgate.server.state.store import StateError
 from toolgate.transports.http.sessions.event_stream import EventStream
 from toolgate.transports.http.sessions.session import HttpSession, union_scopes
 

@@ -6,11 +6,11 @@ import time
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 
+from toolgate.server.base.errors import StateError
 from toolgate.server.base.principals.principal import Principal
 from toolgate.server.protocol.revisions import WITH_SESSION
 from toolgate.server.protocol.session import Session, hash_key
 from toolgate.server.state.rows.sessions import SessionRecords, StoredEvent, StoredSession
-from toolgate.server.state.store import StateError
 from toolgate.transports.http.sessions.local_backend import LocalBackend, restore_session
 from toolgate.transports.http.sessions.session import HttpSession
 from toolgate.transports.http.sessions.sessions import AnySession, DormantSession, Sessions

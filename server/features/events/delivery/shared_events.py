@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from toolgate.server.base.bus.bus import Bus, BusUnreachableError
+from toolgate.server.base.errors import StateError
 from toolgate.server.features.events.delivery.streams import EventStreams
 from toolgate.server.features.events.log.log import EventLog
-from toolgate.server.state.store import StateError
 
 if TYPE_CHECKING:
     from toolgate.server.features.events.delivery.subscriptions import EventSubscriptions

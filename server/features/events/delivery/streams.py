@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
+from toolgate.server.base.errors import StateError
 from toolgate.server.features.events.delivery.page_reads import PageReads, StreamPage
 from toolgate.server.features.events.log.cursors import CursorCoder
 from toolgate.server.features.events.log.errors import EventError
@@ -21,7 +22,6 @@ from toolgate.server.protocol.message_ids import Id
 from toolgate.server.protocol.messages import Notification
 from toolgate.server.protocol.request_meta import SUBSCRIPTION
 from toolgate.server.protocol.session import Channel
-from toolgate.server.state.store import StateError
 
 if TYPE_CHECKING:
     from toolgate.server.base.principals.principal import GrantKey

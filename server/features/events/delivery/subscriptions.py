@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec.structs import replace
 
+from toolgate.server.base.errors import StateError
 from toolgate.server.features.events.delivery.outbox import EventOutbox, format_right, parse_right, to_pending
 from toolgate.server.features.events.delivery.subscription_request import (
     SubscriptionLimits,
@@ -38,7 +39,6 @@ from toolgate.server.features.events.webhooks.signature import WebhookSecret, We
 from toolgate.server.protocol.errors import InvalidParams
 from toolgate.server.protocol.messages import encode_value
 from toolgate.server.state.keys.sealed_state import Sealer, SealingKey
-from toolgate.server.state.store import StateError
 from toolgate.tools.api.event import EventType
 
 if TYPE_CHECKING:

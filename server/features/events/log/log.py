@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from toolgate.server.base.errors import StateError
 from toolgate.server.base.limits.rate_limit import ANY, CallRateLimiter
 from toolgate.server.features.events.log.errors import EventError
 from toolgate.server.features.events.log.rows import (
@@ -28,7 +29,7 @@ from toolgate.server.features.events.log.rows import (
 from toolgate.server.features.events.log.samples import make_sample
 from toolgate.server.features.events.log.writer import EventWriter
 from toolgate.server.protocol.messages import encode_value
-from toolgate.server.state.store import StateError, Store
+from toolgate.server.state.store import Store
 from toolgate.tools.api.event import EventType
 
 if TYPE_CHECKING:

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from toolgate.server.base.errors import StateError
 from toolgate.server.features.events.log.gap_notes import Gap, GapNotes
 from toolgate.server.features.events.log.rows import EventRows, Occurrence
-from toolgate.server.state.store import StateError, Store
+from toolgate.server.state.store import Store
 
 if TYPE_CHECKING:
     from toolgate.server.state.store import Connection

@@ -8,10 +8,10 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine
 
+from toolgate.server.base.errors import StateError
 from toolgate.server.features.events.log.log import EventLog
 from toolgate.server.features.events.log.rows import FLAG
 from toolgate.server.features.events.sources import types as types
-from toolgate.server.state.store import StateError
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.workspace.output.ansi import clean_output
 from toolgate.tools.workspace.output.run_record import Run, TaskEnd

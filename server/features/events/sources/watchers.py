@@ -14,13 +14,13 @@ from typing import Any
 import msgspec
 
 from toolgate.server.base import asyncio_tasks
+from toolgate.server.base.errors import StateError
 from toolgate.server.features.events.log.errors import EventError
 from toolgate.server.features.events.log.log import EventLog
 from toolgate.server.features.events.log.rows import FLAG, EventFilter
 from toolgate.server.features.events.sources import types as types
 from toolgate.server.features.events.sources.output_watch import LineMatch, OutputWatch
 from toolgate.server.protocol.errors import InvalidParams
-from toolgate.server.state.store import StateError
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.workspace.output.run_record import Run
 from toolgate.tools.workspace.output.text import shorten_command

@@ -4,10 +4,10 @@ from collections.abc import Awaitable, Callable
 
 from toolgate.server.app.host import AppHost
 from toolgate.server.base.bus.bus import Bus
+from toolgate.server.base.errors import StateError
 from toolgate.server.features.mounts.assembly.sharing import ChangeSharing, PersonChange
 from toolgate.server.features.mounts.choices.book import ChoiceBook
 from toolgate.server.features.mounts.choices.switched_off import SwitchedOff
-from toolgate.server.state.store import StateError
 
 TOPIC = "mount-choices"
 

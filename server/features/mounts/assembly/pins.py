@@ -5,10 +5,10 @@ import logging
 from collections.abc import Callable, Sequence
 
 from toolgate.server.app.host import AppHost
+from toolgate.server.base.errors import StateError
 from toolgate.server.features.mounts.config.mount_config import MountConfig, OnChange
 from toolgate.server.features.mounts.pins.book import PinBook
 from toolgate.server.state import flags
-from toolgate.server.state.store import StateError
 
 log = logging.getLogger("toolgate.mounts")
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from toolgate.server.base.errors import StateError
 from toolgate.server.features.mounts.choices import rows
 from toolgate.server.features.mounts.choices.switched_off import (
     NOTHING,
@@ -22,7 +23,7 @@ from toolgate.server.features.mounts.choices.switched_off import (
     encode_choice,
 )
 from toolgate.server.state import flags
-from toolgate.server.state.store import StateError, Store
+from toolgate.server.state.store import Store
 
 if TYPE_CHECKING:
     from toolgate.server.state.store import Connection

@@ -16,6 +16,7 @@ from toolgate.server.auth.login.accounts import Person, SignInError
 from toolgate.server.auth.login.provider_tokens import ProviderTokens
 from toolgate.server.auth.login.providers import OpenIdProvider
 from toolgate.server.auth.tokens.access_tokens import name_principal
+from toolgate.server.base.errors import StateError
 from toolgate.server.cli.sign_in.requests import OAuthAnswer, OAuthRequests
 from toolgate.server.features.mounts.config.mount_config import MountConfig
 from toolgate.server.features.mounts.grants.token_endpoint import TokenEndpoint
@@ -31,7 +32,6 @@ from toolgate.server.features.mounts.sign_in.store import (
 )
 from toolgate.server.features.mounts.sign_in.tokens import MountTokens
 from toolgate.server.features.mounts.upstream.errors import MountError
-from toolgate.server.state.store import StateError
 
 MISSING = "IDENTITY_MISSING"
 GRACE = 600.0  # seconds after the last mount that asks is gone: its table may have a fault for a moment

@@ -5,6 +5,7 @@ from collections.abc import Collection
 import msgspec
 from msgspec.structs import replace
 
+from toolgate.server.base.errors import StateError
 from toolgate.server.base.principals.principal import LOCAL_NAME
 from toolgate.server.features.mounts.config import secret_references
 from toolgate.server.features.mounts.config.mount_config import MountConfig
@@ -12,7 +13,6 @@ from toolgate.server.features.mounts.kept_secrets import filling
 from toolgate.server.features.mounts.kept_secrets.secret_store import SecretError, SecretStore, StoredSecret
 from toolgate.server.features.mounts.upstream.errors import MountError
 from toolgate.server.features.mounts.upstream.http_client import list_secrets
-from toolgate.server.state.store import StateError
 
 MAX_PRINCIPALS = 10_000
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from toolgate.server.base.errors import StateError
 from toolgate.server.features.mounts.kept_secrets.secret_store import KEY
 from toolgate.server.features.mounts.lists import rows
 from toolgate.server.features.mounts.lists.list_store import MountLists
@@ -21,7 +22,7 @@ from toolgate.server.features.mounts.mount.profile import ClientProfile
 from toolgate.server.protocol.errors import InvalidParams
 from toolgate.server.state.keys.sealed_state import Sealer
 from toolgate.server.state.keys.sealing_keys import SealingKeys
-from toolgate.server.state.store import StateError, Store
+from toolgate.server.state.store import Store
 
 MAX_SIZE = 2**20  # characters of one that is kept, sealed: 500 tools with long descriptions
 OF_PERSON = KeptBounds(64, 4 * 2**20)  # a person has few kinds of clients

@@ -9,11 +9,12 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING
 
+from toolgate.server.base.errors import StateError
 from toolgate.server.features.mounts.pins import rows
 from toolgate.server.features.mounts.pins.definitions import ItemDefinition, Kind
 from toolgate.server.features.mounts.pins.rows import Standing, StoredBaseline, StoredPin
 from toolgate.server.state import flags
-from toolgate.server.state.store import StateError, Store
+from toolgate.server.state.store import Store
 
 if TYPE_CHECKING:
     from toolgate.server.state.store import Connection

@@ -6,8 +6,8 @@ from collections.abc import Callable, Generator
 
 import msgspec
 
+from toolgate.server.base.errors import StateError
 from toolgate.server.features.mounts.sign_in.store import ConnectionStore
-from toolgate.server.state.store import StateError
 
 LOOK = 1.0  # seconds between two looks into the state: another server may make the connection
 

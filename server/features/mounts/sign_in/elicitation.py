@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 from urllib.parse import urlsplit
 
+from toolgate.server.base.errors import StateError
 from toolgate.server.base.principals.principal import LOCAL_NAME
 from toolgate.server.base.principals.sign_in_methods import PASSWORD
 from toolgate.server.base.text import to_line
@@ -29,7 +30,6 @@ from toolgate.server.features.mounts.upstream.errors import UpstreamFault
 from toolgate.server.protocol.errors import UrlElicitationRequired
 from toolgate.server.protocol.request_meta import client_name
 from toolgate.server.protocol.session import create_key
-from toolgate.server.state.store import StateError
 from toolgate.tools.api.context.context import Context
 from toolgate.tools.api.errors import CannotAskError
 

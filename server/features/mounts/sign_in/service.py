@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 from msgspec.structs import replace
 
+from toolgate.server.base.errors import StateError
 from toolgate.server.base.watchers import Watchers
 from toolgate.server.cli.sign_in.requests import OAuthRequests
 from toolgate.server.features.mounts.config import secret_references
@@ -25,7 +26,6 @@ from toolgate.server.features.mounts.sign_in.revocations import REVOKE_WITHIN, R
 from toolgate.server.features.mounts.sign_in.rows import IDENTITY, RESERVED
 from toolgate.server.features.mounts.sign_in.store import ConnectionStore, MountConnection, SignInFault
 from toolgate.server.features.mounts.sign_in.tokens import MountTokens
-from toolgate.server.state.store import StateError
 
 ORPHANS_EVERY = 15.0  # seconds
 

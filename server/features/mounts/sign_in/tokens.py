@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 import msgspec
 from msgspec.structs import replace
 
+from toolgate.server.base.errors import StateError
 from toolgate.server.base.text import to_line
 from toolgate.server.cli.mcp_client.challenge import parse_challenge
 from toolgate.server.cli.sign_in.discovery import MAX_SCOPES, read_scopes
@@ -24,7 +25,6 @@ from toolgate.server.features.mounts.sign_in.rejections import REJECTED_FOR, Rej
 from toolgate.server.features.mounts.sign_in.requests import NotSentError, RefusedError
 from toolgate.server.features.mounts.sign_in.store import ConnectionStore, MountConnection, SignedIn, SignInFault
 from toolgate.server.features.mounts.upstream.errors import MountError
-from toolgate.server.state.store import StateError
 
 ANSWER_WITHIN = 50.0  # seconds from the mark of a refresh to the storing of its answer
 CLOSE_WITHIN = 10.0  # seconds that the end of a server waits for answers, as for revocations

@@ -4,11 +4,11 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
+from toolgate.server.base.errors import StateError
 from toolgate.server.base.principals.principal import LOCAL_NAME
 from toolgate.server.features.nodes.gateway.link import NodeLink
 from toolgate.server.features.nodes.gateway.remote_methods import NodeRequests
 from toolgate.server.features.nodes.report import NodeLoad, NodeReport
-from toolgate.server.state.store import StateError
 
 ASK_EVERY = 2.0  # seconds
 MAX_WORD = 40  # characters of a release or a level: a node may say anything

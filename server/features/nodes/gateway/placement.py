@@ -5,11 +5,12 @@ import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from toolgate.server.base.errors import StateError
 from toolgate.server.features.nodes import rows as node_rows
 from toolgate.server.features.nodes.address import NodeAddress
 from toolgate.server.features.nodes.gateway.link import NodeLink, NodeUnreachableError
 from toolgate.server.features.nodes.gateway.remote_methods import NodeRequests
-from toolgate.server.state.store import StateError, Store
+from toolgate.server.state.store import Store
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.workspace.workspace import WorkspaceUnreachableError
 

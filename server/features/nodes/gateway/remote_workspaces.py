@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
 
+from toolgate.server.base.errors import StateError
 from toolgate.server.base.principals.principal import LOCAL_NAME
 from toolgate.server.base.text import escape_unprintable
 from toolgate.server.base.watch import FileChanges
@@ -22,7 +23,6 @@ from toolgate.server.features.nodes.messages import TaskEnded, Welcome
 from toolgate.server.features.nodes.node.people import MAX_GONE
 from toolgate.server.features.nodes.pages.methods import PageMethods
 from toolgate.server.features.nodes.report import NodeReport
-from toolgate.server.state.store import StateError
 from toolgate.server.workspaces.last_used import PRINCIPAL_NAME
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.workspace.output.run_record import TaskEnd

@@ -6,12 +6,12 @@ from typing import Any
 
 import msgspec
 
+from toolgate.server.base.errors import StateError
 from toolgate.server.features.postgres.database import clock as database_clock
 from toolgate.server.features.postgres.database import driver, replica_lock
 from toolgate.server.features.postgres.database.preparation import check_version
 from toolgate.server.features.postgres.database_url import DatabaseUrl
 from toolgate.server.state import migrate
-from toolgate.server.state.errors import StateError
 
 FACTS = f"""
 SELECT split_part(current_setting('server_version'), ' ', 1) AS version,

@@ -7,9 +7,10 @@ import logging
 
 from sqlalchemy import Connection, inspect
 
+from toolgate.server.base.errors import StateError
 from toolgate.server.features.postgres.database import driver
 from toolgate.server.state import migrate, tables
-from toolgate.server.state.errors import StateError, newer_state_error, older_state_error, upgrade_due_error
+from toolgate.server.state.errors import newer_state_error, older_state_error, upgrade_due_error
 
 WITHIN = "60s"  # for another server's upgrade
 OPTION = "--database"

@@ -11,10 +11,10 @@ import os
 from collections.abc import Iterable
 from typing import Any
 
+from toolgate.server.base.errors import StateError
 from toolgate.server.base.limits.state_budget import bounded_wait
 from toolgate.server.features.postgres.database import driver
 from toolgate.server.features.postgres.database_url import DatabaseUrl
-from toolgate.server.state.errors import StateError
 
 PAUSE = 0.5  # seconds between two tries to connect again
 ANSWER = 2.0  # seconds for an answer; the connection stays, since its end would mark this process as dead

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakValueDictionary
 
+from toolgate.server.base.errors import StateError
 from toolgate.server.base.limits.state_budget import StateBudget, current_budget
 from toolgate.server.features.postgres.database import driver, preparation
 from toolgate.server.features.postgres.database.clock import DatabaseClock
@@ -25,7 +26,7 @@ from toolgate.server.features.postgres.database.processes import PostgresProcess
 from toolgate.server.features.postgres.database_url import DatabaseUrl
 from toolgate.server.state import migrate
 from toolgate.server.state.commit_gate import UNCHANGED, UNKNOWN, CommitGate
-from toolgate.server.state.errors import StateError, state_silent_error
+from toolgate.server.state.errors import state_silent_error
 from toolgate.server.state.store import Subject
 
 if TYPE_CHECKING:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from toolgate.server.app.features import build_host, open_store
 from toolgate.server.app.host import AppHost
+from toolgate.server.base.errors import StateError
 from toolgate.server.base.text import describe_os_error
 from toolgate.server.config.load import Config
 from toolgate.server.features.telemetry.audit import chain_verifier, reader
@@ -20,7 +21,6 @@ from toolgate.server.state.audit import chains
 from toolgate.server.state.audit.checker import AuditVerdict, EntryData
 from toolgate.server.state.audit.entry import ChainKey
 from toolgate.server.state.keys import file as key_file
-from toolgate.server.state.store import StateError
 
 if TYPE_CHECKING:
     from toolgate.server.state.store import Connection

@@ -12,6 +12,7 @@ import pytest
 from tests.clients.raw_client import PATIENCE
 from tests.servers.postgres import Postgres
 from tests.servers.state_limits import CALL
+from toolgate.server.base.errors import StateError
 from toolgate.server.base.limits.state_budget import start_budget
 from toolgate.server.features.postgres.database.store import PostgresStore
 from toolgate.server.features.postgres.database_url import parse_database_url
@@ -19,7 +20,6 @@ from toolgate.server.state.commit_gate import UNKNOWN
 from toolgate.server.state.rows.callback_timer import CallbackTimer
 from toolgate.server.state.rows.callbacks import CallbackStore
 from toolgate.server.state.rows.todos import TodoStore
-from toolgate.server.state.store import StateError
 
 pytestmark = pytest.mark.usefixtures("real_state_limits")
 END = CALL + 10.0  # seconds in which a call ends on a slow machine; PostgreSQL hangs for as long as it takes

@@ -9,6 +9,7 @@ import pytest
 
 from tests.server.state.each_store import ON_EACH, open_store
 from toolgate.server.auth.tokens.signing_keys import SigningKeys
+from toolgate.server.base.errors import StateError
 from toolgate.server.cli.commands import oauth_client
 from toolgate.server.features.postgres import key_table as key_table
 from toolgate.server.features.postgres.key_table import ANNOUNCE, NAMES, KeyTable
@@ -16,7 +17,7 @@ from toolgate.server.features.postgres.open_store import open_keys
 from toolgate.server.protocol.errors import InvalidParams
 from toolgate.server.state import tables
 from toolgate.server.state.keys.sealed_state import LIFETIME, Sealer
-from toolgate.server.state.store import StateError, Store
+from toolgate.server.state.store import Store
 
 pytestmark = ON_EACH
 SECRET = bytes(range(32))

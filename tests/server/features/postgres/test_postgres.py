@@ -16,16 +16,17 @@ from tests.server.state.sqlite.test_upgrade import next_migrations
 from tests.servers.postgres import PASSWORD, Postgres
 from toolgate.server.auth.login.accounts import Person
 from toolgate.server.auth.login.sessions import LIFETIME, LoginSessions
+from toolgate.server.base.errors import StateError
 from toolgate.server.features.postgres.database import driver as driver
 from toolgate.server.features.postgres.database import store as postgres_store
 from toolgate.server.features.postgres.database.clock import DatabaseClock
 from toolgate.server.features.postgres.database.store import PostgresStore
 from toolgate.server.features.postgres.database_url import parse_database_url
 from toolgate.server.state import migrate, tables
+from toolgate.server.state.errors import StateVersionError
 from toolgate.server.state.rows.callback_timer import CallbackTimer
 from toolgate.server.state.rows.callbacks import CallbackStore
 from toolgate.server.state.rows.todos import TodoStore
-from toolgate.server.state.store import StateError, StateVersionError
 
 NEXT = tables.VERSION + 1
 WRITER = """

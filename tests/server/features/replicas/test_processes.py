@@ -20,6 +20,7 @@ from tests.servers.postgres import Postgres
 from tests.servers.redis_server import RedisProcess
 from toolgate.server.base.bus.bus import Bus
 from toolgate.server.base.bus.settings import BusSettings, LeaseTimes
+from toolgate.server.base.errors import StateError
 from toolgate.server.features.postgres.database import driver as driver
 from toolgate.server.features.postgres.database.replica_lock import ReplicaLock
 from toolgate.server.features.postgres.database_url import parse_database_url
@@ -30,7 +31,7 @@ from toolgate.server.state.rows.callback_timer import CallbackTimer, Firing, ser
 from toolgate.server.state.rows.callbacks import CallbackStore
 from toolgate.server.state.rows.due_callbacks import DueCallbacks
 from toolgate.server.state.rows.tasks import TaskRows
-from toolgate.server.state.store import StateError, Store
+from toolgate.server.state.store import Store
 
 NOW = 1_000_000.0
 

@@ -31,6 +31,7 @@ from tests.server.cli.commands.test_user_and_client import (
 )
 from tests.server.cli.test_cli import run
 from tests.server.state.sqlite.test_upgrade import made, of_the_next_version, rows, tasks, version
+from toolgate.server.base.errors import StateError
 from toolgate.server.base.progress import TerminalProgress
 from toolgate.server.cli.commands import backup
 from toolgate.server.config import load
@@ -42,7 +43,6 @@ from toolgate.server.state.backup.manifest import BackupError
 from toolgate.server.state.backup.state_transfer import FileTransfer
 from toolgate.server.state.sqlite import snapshot
 from toolgate.server.state.sqlite.store import SqliteStore
-from toolgate.server.state.store import StateError
 from toolgate.server.state.tables import VERSION
 from toolgate.tools.workspace.archives import archive as packing
 

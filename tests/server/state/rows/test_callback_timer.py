@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from tests.server.state.each_store import ON_EACH, ON_SQLITE, database_url, open_store
+from toolgate.server.base.errors import StateError
 from toolgate.server.state import flags
 from toolgate.server.state.rows import callback_timer as clock_module
 from toolgate.server.state.rows.callback_timer import CallbackTimer, Firing
 from toolgate.server.state.rows.callbacks import CallbackStore
-from toolgate.server.state.store import StateError
 from toolgate.tools.api.context.services import Callback
 
 pytestmark = ON_EACH

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from tests.server.state.each_store import ON_EACH, ON_SQLITE, open_store
+from toolgate.server.base.errors import StateError
 from toolgate.server.calls.tasks import LIFETIME, CallTask, CallTasks
 from toolgate.server.state.rows import tasks as ledger_module
-from toolgate.server.state.store import StateError, Store
+from toolgate.server.state.store import Store
 from toolgate.tools import ToolError
 
 pytestmark = ON_EACH

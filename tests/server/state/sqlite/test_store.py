@@ -16,18 +16,20 @@ from typing import Any
 import pytest
 
 from tests.clients.raw_client import PATIENCE
+from toolgate.server.base.errors import StateError
 from toolgate.server.base.limits.state_budget import start_budget
 from toolgate.server.state import tables
 from toolgate.server.state.rows.todos import TodoStore
 from toolgate.server.state.sqlite import store as store_module
 from toolgate.server.state.sqlite.store import SqliteStore
-from toolgate.server.state.store import StateError, Store
+from toolgate.server.state.store import Store
 
 WRITER = """
 import asyncio, sys
 from pathlib import Path
 from toolgate.server.state.sqlite.store import SqliteStore
-from toolgate.server.state.store import StateError, Store
+from toolgate.server.base.errors import StateError
+from toolgate.server.state.store import Store
 from toolgate.server.state.rows.todos import TodoStore
 
 async def main(folder, principal, count):
@@ -195,7 +197,8 @@ import asyncio, sys, time
 from pathlib import Path
 from toolgate.server.state.sqlite import store as store_module
 from toolgate.server.state.sqlite.store import SqliteStore
-from toolgate.server.state.store import StateError, Store
+from toolgate.server.base.errors import StateError
+from toolgate.server.state.store import Store
 from toolgate.server.state.rows.todos import TodoStore
 
 store_module.BUSY = 120.0

@@ -18,7 +18,9 @@ from sqlalchemy import event
 from tests.clients.raw_client import eventually
 from tests.server.cli.test_cli import run
 from tests.server.state import fixture
+from toolgate.server.base.errors import StateError
 from toolgate.server.state import migrate, tables
+from toolgate.server.state.errors import StateVersionError
 from toolgate.server.state.rows import grants as grant_rows
 from toolgate.server.state.rows import people as people_rows
 from toolgate.server.state.rows.callback_timer import CallbackTimer
@@ -29,7 +31,7 @@ from toolgate.server.state.sqlite import store as store_module
 from toolgate.server.state.sqlite import upgrade
 from toolgate.server.state.sqlite.database import connect, disconnect
 from toolgate.server.state.sqlite.store import SqliteStore
-from toolgate.server.state.store import StateError, StateVersionError, Store
+from toolgate.server.state.store import Store
 from toolgate.server.state.tables import OLDEST, VERSION
 
 # databases of the oldest and the present version, with rows in all tables

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.server.features.mounts.pins.gated import LeavingStore
+from toolgate.server.base.errors import StateError
 from toolgate.server.features.mounts.choices.book import ChoiceBook
 from toolgate.server.features.mounts.choices.switched_off import (
     MAX_TOOLS,
@@ -16,7 +17,6 @@ from toolgate.server.features.mounts.choices.switched_off import (
     decode_choice,
     encode_choice,
 )
-from toolgate.server.state.store import StateError
 
 
 def named(count: int, size: int = 8) -> SwitchedOff:

@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from toolgate.server.base.errors import StateError
 from toolgate.server.features.mounts.config.mount_config import MountConfig, OnChange
 from toolgate.server.features.mounts.lists.list_store import MountLists
 from toolgate.server.features.mounts.pins import rows
@@ -15,7 +16,7 @@ from toolgate.server.features.mounts.pins.gate import PinGate
 from toolgate.server.features.mounts.pins.rows import Standing, StoredPin
 from toolgate.server.state import flags
 from toolgate.server.state.sqlite.store import SqliteStore
-from toolgate.server.state.store import StateError, Subject
+from toolgate.server.state.store import Subject
 
 if TYPE_CHECKING:
     from toolgate.server.state.store import Connection

@@ -17,7 +17,7 @@ from tests.server.features.nodes.nodes import NodeProcess, OneNode, fake_princip
 from tests.server.features.nodes.several_nodes import database, greet_nodes, place_at, several_gateway
 from tests.tools.shell_commands import BOUND, until
 from toolgate.server.app.features import build_host, check_options
-from toolgate.server.base.errors import UsageError
+from toolgate.server.base.errors import StateError, UsageError
 from toolgate.server.base.watch import FileChanges
 from toolgate.server.config.load import load
 from toolgate.server.features.nodes import rows as node_rows
@@ -28,7 +28,7 @@ from toolgate.server.features.nodes.gateway.remote_workspaces import RemoteWorks
 from toolgate.server.features.nodes.messages import NodeAnswer, TaskEnded, Welcome
 from toolgate.server.features.nodes.node.name import NAME_FILE, find_or_choose_name
 from toolgate.server.state.sqlite.store import SqliteStore
-from toolgate.server.state.store import StateError, Store
+from toolgate.server.state.store import Store
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.workspace.output.run_record import Run
 from toolgate.tools.workspace.workspaces import Workspaces
