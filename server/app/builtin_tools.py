@@ -6,7 +6,7 @@ They are registered like the parts of any plugin.
 from collections.abc import Sequence
 
 from toolgate.server.base.errors import UsageError
-from toolgate.server.base.name_patterns import check_order, is_chosen
+from toolgate.server.base.principals.name_patterns import check_order, is_chosen
 from toolgate.server.base.text import suggest
 from toolgate.tools.api.registry import Part
 from toolgate.tools.builtin.ask import ask_user_question

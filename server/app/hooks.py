@@ -12,9 +12,9 @@ from toolgate.server.base.hooks import AsyncHook, EndHook, Hook
 
 if TYPE_CHECKING:
     from toolgate.server.base.reports.http_gauges import HttpGauges
+    from toolgate.server.base.task import StoredTask
     from toolgate.server.calls.policy.rules import Rule
     from toolgate.server.calls.question import QuestionView
-    from toolgate.server.protocol.task import StoredTask
     from toolgate.server.state.rows.callback_timer import Firing
     from toolgate.server.state.store import Connection
     from toolgate.tools.api.context.services import Todo

@@ -19,6 +19,7 @@ from toolgate.server.app.slot import Slot
 from toolgate.server.app.state_host import StateHost
 from toolgate.server.base.limits.rate_limit import CallCounts, CallRateLimiter, MemoryCallCounts
 from toolgate.server.base.principals.principal import LOCAL_NAME
+from toolgate.server.base.task import StoredTask
 from toolgate.server.base.version import VERSION
 from toolgate.server.base.watch import FileChanges
 from toolgate.server.calls.notifier import LocalNotifier, Notifier
@@ -31,7 +32,6 @@ from toolgate.server.config.load import Config
 from toolgate.server.methods.server import Capability, ListMethods, RegistryViews, Server, ServicePool
 from toolgate.server.protocol.dispatcher import Dispatcher
 from toolgate.server.protocol.notifications import Notifications
-from toolgate.server.protocol.task import StoredTask
 from toolgate.server.state.keys.sealed_state import Sealer
 from toolgate.server.state.rows.callback_timer import CallbackTimer, Firing
 from toolgate.server.state.rows.callbacks import CallbackStore

@@ -29,7 +29,7 @@ from toolgate.server.protocol.message_ids import is_id
 from toolgate.server.protocol.messages import Notification, replace_surrogates
 from toolgate.server.protocol.request_meta import TASKS, client_name
 from toolgate.server.protocol.session import LEVELS, Call, ClientRefusedError, create_key
-from toolgate.server.state.keys.sealed_state import Sealer
+from toolgate.server.state.keys.sealed_state import Sealer, SealError
 from toolgate.tools.api.content import Continuation
 from toolgate.tools.api.context.context import Caller
 from toolgate.tools.api.errors import CannotAskError, StillWaitingError, TasksUnsupportedError, UnansweredError
@@ -337,7 +337,7 @@ class CallClient:
     def _recall(self) -> None:
         params, asked = self._call.params, 0.0
         if "requestState" in params:
-            carried = self._seal.unseal(params["requestState"], self._call.session.owner, self._identity())
+            carried = self._unseal(params["requestState"])
             self._answers, self._once_results = carried["answers"], carried["once"]
             self._instant_keys |= frozenset(carried.get("hasty", ()))
             asked = carried.get("asked", 0.0)
@@ -356,6 +356,13 @@ class CallClient:
         if missing:
             raise InputRequired(missing)
         return {key: self._answers[key] for key in requests}
+
+    def _unseal(self, state: object) -> Any:
+        """Return what was sealed for this request. Raises InvalidParams."""
+        try:
+            return self._seal.unseal(state, self._call.session.owner, self._identity())
+        except SealError:
+            raise InvalidParams("'requestState' was not issued for this request, or has expired") from None
 
     def _fits(self, key: str, request: dict[str, Any]) -> bool:
         answer = self._answers.get(key)

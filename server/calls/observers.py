@@ -8,10 +8,10 @@ from typing import Any, Protocol
 
 import msgspec
 
+from toolgate.server.base.task import StoredTask
 from toolgate.server.protocol.errors import InternalError, RpcError
 from toolgate.server.protocol.messages import Request
 from toolgate.server.protocol.session import Call
-from toolgate.server.protocol.task import StoredTask
 
 log = logging.getLogger("toolgate.observers")
 

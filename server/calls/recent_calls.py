@@ -9,13 +9,13 @@ from typing import Any, Protocol
 
 import msgspec
 
+from toolgate.server.base.task import StoredTask
 from toolgate.server.base.watchers import Watchers
 from toolgate.server.calls.observers import CallEnd
 from toolgate.server.calls.tasks import tool_of
 from toolgate.server.protocol.messages import Request
 from toolgate.server.protocol.request_meta import client_name
 from toolgate.server.protocol.session import Call
-from toolgate.server.protocol.task import StoredTask
 
 MAX_CALLS = 50  # of each principal: as many as a person reads
 MAX_PRINCIPALS = 1_000  # principals in memory, some 10 MiB; the one idle for longest is dropped

@@ -2,8 +2,8 @@
 
 from typing import Protocol
 
+from toolgate.server.base.task import StoredTask
 from toolgate.server.calls.task_requests import TaskRequest
-from toolgate.server.protocol.task import StoredTask
 from toolgate.tools.api.context.notices import Notices
 
 

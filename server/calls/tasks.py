@@ -13,10 +13,10 @@ from msgspec.structs import replace
 
 from toolgate.server.base.asyncio_tasks import DeadlineTimer
 from toolgate.server.base.errors import StateError
+from toolgate.server.base.task import StoredTask
 from toolgate.server.protocol.errors import InternalError
 from toolgate.server.protocol.messages import encode_value, replace_surrogates
 from toolgate.server.protocol.session import create_key
-from toolgate.server.protocol.task import StoredTask
 from toolgate.server.state.live_processes import LiveProcesses
 from toolgate.server.state.rows.tasks import TaskRows
 from toolgate.server.state.store import Store

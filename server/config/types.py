@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TypeVar
 from urllib.parse import SplitResult, urlsplit
 
-from toolgate.server.base.name_patterns import parse_pattern
+from toolgate.server.base.principals.name_patterns import parse_pattern
 from toolgate.server.base.principals.sign_in_methods import HEADER, parse_method
 from toolgate.server.base.text import describe_os_error, suggest
 from toolgate.server.config.transports import PATHS

@@ -7,6 +7,7 @@ from types import NoneType
 from typing import Any
 
 from toolgate.server.base.principals.principal import LOCAL
+from toolgate.server.base.task import StoredTask
 from toolgate.server.methods import resources
 from toolgate.server.methods.server import Server
 from toolgate.server.methods.tasks import find_notified, require_extension
@@ -16,7 +17,6 @@ from toolgate.server.protocol.notifications import OpenSubscription
 from toolgate.server.protocol.request_meta import SUBSCRIPTION
 from toolgate.server.protocol.resource_updates import MAX_SUBSCRIPTIONS, MAX_URIS, yield_in_turns
 from toolgate.server.protocol.session import Call
-from toolgate.server.protocol.task import StoredTask
 from toolgate.tools.api.text.uris import parse_scheme
 
 CHANGED = "ListChanged"  # in the filter, after a kind of list

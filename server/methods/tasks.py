@@ -3,13 +3,13 @@
 from collections.abc import Iterable
 from typing import Any
 
+from toolgate.server.base.task import StoredTask
 from toolgate.server.calls.task_requests import TaskRequest, carry_out
 from toolgate.server.methods.server import Server
 from toolgate.server.protocol import serialization
 from toolgate.server.protocol.errors import InternalError, InvalidParams, MissingClientCapability
 from toolgate.server.protocol.request_meta import TASKS
 from toolgate.server.protocol.session import Call
-from toolgate.server.protocol.task import StoredTask
 from toolgate.tools.api.errors import ToolError
 
 AWAY = "the server process that works on this task can't be reached, and this was not done: try again in some seconds"

@@ -9,13 +9,13 @@ from typing import Any
 
 import msgspec
 
+from toolgate.server.base.task import StoredTask
 from toolgate.server.protocol import serialization
 from toolgate.server.protocol.message_ids import Id
 from toolgate.server.protocol.messages import Notification
 from toolgate.server.protocol.request_meta import SUBSCRIPTION
 from toolgate.server.protocol.resource_updates import NotificationThrottle
 from toolgate.server.protocol.session import LEVELS, Channel, Session
-from toolgate.server.protocol.task import StoredTask
 
 LISTS = ("tools", "prompts", "resources")  # whose changes sessions are told, too; those of extensions are not
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import msgspec
 
+from toolgate.server.base.task import StoredTask
 from toolgate.server.protocol.request_meta import SERVER
 from toolgate.server.protocol.revisions import REVISIONS, SUPPORTED, Revision
 from toolgate.server.protocol.session import Call
-from toolgate.server.protocol.task import StoredTask
 from toolgate.tools.api.content import Audio, Content, Contents, EmbeddedResource, Message, Output, ResourceLink, Text
 from toolgate.tools.api.event import EventType
 from toolgate.tools.api.prompt import Prompt

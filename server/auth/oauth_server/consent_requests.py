@@ -22,8 +22,7 @@ from toolgate.server.auth.oauth_server.requests import OAuthRequest, OAuthReques
 from toolgate.server.auth.oauth_server.responses import ErrorPage, Redirect
 from toolgate.server.auth.oauth_server.server import AuthlibServer
 from toolgate.server.base.principals.scopes import OFFLINE
-from toolgate.server.protocol.errors import InvalidParams
-from toolgate.server.state.keys.sealed_state import Sealer
+from toolgate.server.state.keys.sealed_state import Sealer, SealError
 from toolgate.server.state.rows.clients import CONFIGURED
 from toolgate.server.state.rows.grants import hash_secret
 
@@ -83,7 +82,7 @@ class ConsentRequests:
         """Return the sealed request, or None if it is forged or has expired."""
         try:
             query, name, until = self._seal.unseal(id + "=" * (-len(id) % 4), PURPOSE, self._public_url)
-        except InvalidParams:
+        except SealError:
             return None
         return SealedConsent(id, query, hash_secret(f"question\n{name}"), until) if self._now() < until else None
 

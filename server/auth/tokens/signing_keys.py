@@ -15,9 +15,8 @@ import msgspec
 from msgspec.structs import replace
 
 from toolgate.server.auth.tokens import jose
-from toolgate.server.protocol.errors import InvalidParams
 from toolgate.server.state.keys import rows as key_rows
-from toolgate.server.state.keys.sealed_state import Sealer
+from toolgate.server.state.keys.sealed_state import Sealer, SealError
 
 if TYPE_CHECKING:
     from toolgate.server.state.store import Connection, Store
@@ -118,6 +117,6 @@ class SigningKeys:
     def _open_key(self, row: Any) -> jose.JoseKey | None:
         try:
             return replace(jose.load_key(self._seal.unseal(row.sealed, PURPOSE, row.kid)), retired_at=row.retired_at)
-        except (InvalidParams, ValueError):
+        except (SealError, ValueError):
             log.warning("the signing key %s can't be opened: the key that sealed it is another one", row.kid)
             return None

@@ -38,8 +38,7 @@ def judge_signing_key(
     stored: the key that seals it, and what people call that; None: it is in the state folder
     """
     from toolgate.server.auth.tokens.signing_keys import AGE, PURPOSE  # start-up
-    from toolgate.server.protocol.errors import InvalidParams
-    from toolgate.server.state.keys.sealed_state import FixedKey, Sealer
+    from toolgate.server.state.keys.sealed_state import FixedKey, Sealer, SealError
 
     if newest is None:
         raise CheckSkippedError("none yet")
@@ -54,7 +53,7 @@ def judge_signing_key(
     except OSError as error:
         reason = describe_os_error(error)
         raise CheckError(f"the key that signs tokens can't be opened: {reason}", remedy) from None
-    except InvalidParams:
+    except SealError:
         reason = f"{file if stored is None else stored[1]} belongs to another state"
         raise CheckError(f"the key that signs tokens can't be opened: {reason}", remedy) from None
     return _judge_age(time.time() - made_at, AGE)

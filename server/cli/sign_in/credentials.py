@@ -21,9 +21,8 @@ from toolgate.server.base.errors import UsageError
 from toolgate.server.cli.mcp_client.http import SignInRequiredError
 from toolgate.server.cli.sign_in.requests import LoginError, OAuthAnswer, OAuthRequests, normalize_url
 from toolgate.server.config.load import Config
-from toolgate.server.protocol.errors import InvalidParams
 from toolgate.server.state.keys.file import KeyFile
-from toolgate.server.state.keys.sealed_state import Sealer
+from toolgate.server.state.keys.sealed_state import Sealer, SealError
 from toolgate.tools.workspace.files.state_file import open_regular
 
 MARGIN = 60.0  # seconds before its expiry at which a token is renewed
@@ -74,7 +73,7 @@ class CredentialStore:
             return None
         try:
             return msgspec.convert(self._sealer.unseal(sealed, PURPOSE, url), SignIn)
-        except (InvalidParams, msgspec.ValidationError):
+        except (SealError, msgspec.ValidationError):
             raise UsageError(f"{file} can't be opened: its key is another: toolgate login {url}") from None
 
     def write(self, sign_in: SignIn) -> None:

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from toolgate.server.base.principals.principal import GrantKey
     from toolgate.server.base.reports.metric_rows import MetricRow
     from toolgate.server.base.reports.page_part import PagePart
+    from toolgate.server.base.task import StoredTask
     from toolgate.server.calls.policy.rules import Rule
     from toolgate.server.calls.question import QuestionView
-    from toolgate.server.protocol.task import StoredTask
     from toolgate.server.state.rows.callback_timer import Firing
     from toolgate.server.state.store import Connection
     from toolgate.tools.api.context.services import Todo

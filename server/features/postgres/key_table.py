@@ -13,10 +13,9 @@ from typing import Any
 import msgspec
 
 from toolgate.server.base.errors import StateError
-from toolgate.server.protocol.errors import InvalidParams
 from toolgate.server.state import tables
 from toolgate.server.state.keys import file as key_file
-from toolgate.server.state.keys.sealed_state import FixedKey, Sealer
+from toolgate.server.state.keys.sealed_state import FixedKey, Sealer, SealError
 from toolgate.server.state.store import Store
 
 NAMES = ("audit-chains", "event-cursor", "event-secrets", "mount-secrets", "questions", "request-state", "signing")
@@ -127,7 +126,7 @@ class KeyTable:
     def _open(self, row: Any) -> StoredKey:
         try:
             key = base64.b64decode(self._sealer.unseal(row.sealed, PURPOSE, [row.id, row.name]))
-        except InvalidParams:
+        except SealError:
             raise StateError(
                 "the keys in PostgreSQL are sealed with another secret: give all servers on it the same --secret"
             ) from None

@@ -14,16 +14,18 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
-from toolgate.server.protocol.errors import InvalidParams
-
 if TYPE_CHECKING:
     from toolgate.server.state.tables import Connection
 
 LIFETIME = 15 * 60  # seconds a person may take to answer
 MAX_STATE = 32 * 2**20  # characters of a requestState: what the answers of one message can carry
-UNKNOWN = "'requestState' was not issued for this request, or has expired"
+UNKNOWN = "it was not sealed here for this, or has expired"
 NONCE = 12  # bytes, as GCM wants them
 VERSION = b"1"  # authenticated, so that a later format can't be confused with this one
+
+
+class SealError(Exception):
+    """A sealed value can't be opened: it is another's, changed, or has expired."""
 
 
 class SealingKey(Protocol):
@@ -84,28 +86,28 @@ class Sealer:
         return base64.urlsafe_b64encode(VERSION + nonce + sealed).decode()
 
     def unseal(self, state: object, principal: str, request: Any) -> Any:
-        """Return the sealed value. Raises InvalidParams unless it was sealed here for both, and lately."""
+        """Return the sealed value. Raises SealError unless it was sealed here for both, and lately."""
         from cryptography.exceptions import InvalidTag  # start-up: only the retry of a request needs it
 
         if not isinstance(state, str) or len(state) > MAX_STATE:
-            raise InvalidParams(UNKNOWN)
+            raise SealError(UNKNOWN)
         try:
             raw = base64.b64decode(state.encode("ascii"), altchars=b"-_", validate=True)
             version, nonce, sealed = raw[:1], raw[1 : 1 + NONCE], raw[1 + NONCE :]
             is_ours = base64.urlsafe_b64encode(raw).decode() == state  # base64 is ambiguous: unused bits, "+"
             if version != VERSION or len(nonce) != NONCE or not is_ours:
-                raise InvalidParams(UNKNOWN)
+                raise SealError(UNKNOWN)
         except ValueError:
-            raise InvalidParams(UNKNOWN) from None
+            raise SealError(UNKNOWN) from None
         for cipher in self._ciphers():
             with suppress(InvalidTag):
                 plain = cipher.decrypt(nonce, sealed, _binding(principal, request))
                 break
         else:
-            raise InvalidParams(UNKNOWN)
+            raise SealError(UNKNOWN)
         until, value = msgspec.json.decode(plain)
         if until is not None and self._now() > until:
-            raise InvalidParams(UNKNOWN)
+            raise SealError(UNKNOWN)
         return value
 
     def refresh(self, connection: "Connection") -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec.structs import astuple, replace
 
-from toolgate.server.protocol.task import LIVE, StoredTask
+from toolgate.server.base.task import LIVE, StoredTask
 from toolgate.server.state import flags, tables
 from toolgate.server.state.live_processes import LiveProcesses
 from toolgate.server.state.store import Store

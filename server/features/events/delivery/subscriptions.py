@@ -38,7 +38,7 @@ from toolgate.server.features.events.webhooks.sender import CallbackUrlError, We
 from toolgate.server.features.events.webhooks.signature import WebhookSecret, WebhookSecretError
 from toolgate.server.protocol.errors import InvalidParams
 from toolgate.server.protocol.messages import encode_value
-from toolgate.server.state.keys.sealed_state import Sealer, SealingKey
+from toolgate.server.state.keys.sealed_state import Sealer, SealError, SealingKey
 from toolgate.tools.api.event import EventType
 
 if TYPE_CHECKING:
@@ -372,7 +372,7 @@ class EventSubscriptions:
         """Return a secret, or None if its key is gone."""
         try:
             return WebhookSecret.parse(self._sealer.unseal(sealed, held.principal, held.id))
-        except (InvalidParams, WebhookSecretError):
+        except (SealError, WebhookSecretError):
             return None
 
     def _format(self, held: StoredSubscription, position: Position, is_truncated: bool) -> dict[str, Any]:

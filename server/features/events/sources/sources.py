@@ -5,12 +5,12 @@ Those that take a connection run in the transaction that makes it happen, so the
 
 from typing import TYPE_CHECKING
 
+from toolgate.server.base.task import StoredTask
 from toolgate.server.calls.policy.rules import Rule
 from toolgate.server.calls.question import QuestionView
 from toolgate.server.calls.tasks import tool_of
 from toolgate.server.features.events.log.log import EventLog
 from toolgate.server.features.events.sources import types as types
-from toolgate.server.protocol.task import StoredTask
 from toolgate.server.state.rows.callback_timer import Firing
 from toolgate.tools.api.context.services import Todo
 

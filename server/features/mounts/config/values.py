@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from toolgate.server.base.name_patterns import check_order, parse_pattern
+from toolgate.server.base.principals.name_patterns import check_order, parse_pattern
 from toolgate.server.base.principals.scopes import SCOPE_PATTERN
 from toolgate.server.base.text import suggest
 from toolgate.server.config.types import one_of, parse_seconds

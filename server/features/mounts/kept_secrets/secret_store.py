@@ -8,8 +8,7 @@ import msgspec
 
 from toolgate.server.features.mounts.config.secret_references import NAME, NAME_RULE
 from toolgate.server.features.mounts.kept_secrets import rows
-from toolgate.server.protocol.errors import InvalidParams
-from toolgate.server.state.keys.sealed_state import Sealer
+from toolgate.server.state.keys.sealed_state import Sealer, SealError
 from toolgate.server.state.keys.sealing_keys import SealingKeys
 from toolgate.server.state.store import Store
 from toolgate.tools.api.errors import ToolError
@@ -88,7 +87,7 @@ class SecretStore:
         """Return the value. Raises SecretError for one that another key has sealed."""
         try:
             return str(self._sealer.unseal(stored.sealed, stored.principal, ["secret", stored.name]))
-        except InvalidParams:
+        except SealError:
             raise SecretError(
                 f"the secret {stored.name} can't be read: its key keys/{KEY} was lost or replaced; set it again"
             ) from None

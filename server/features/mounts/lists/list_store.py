@@ -21,8 +21,7 @@ from toolgate.server.features.mounts.mount.profile import ClientProfile
 from toolgate.server.features.mounts.resource_uris import is_view
 from toolgate.server.features.mounts.upstream.errors import find_repeated
 from toolgate.server.features.mounts.upstream.session import UpstreamSession
-from toolgate.server.protocol.errors import InvalidParams
-from toolgate.server.state.keys.sealed_state import Sealer
+from toolgate.server.state.keys.sealed_state import Sealer, SealError
 from toolgate.tools.api.text.json_text import JsonError, decode_json
 from toolgate.tools.workspace.files.state_file import read_regular
 
@@ -160,7 +159,7 @@ class ListStore:
                 self._by_profile, self.hidden = shared.by_profile, shared.hidden
         except FileNotFoundError:
             pass
-        except (OSError, JsonError, InvalidParams, msgspec.ValidationError) as error:  # the key may be lost
+        except (OSError, JsonError, SealError, msgspec.ValidationError) as error:  # the key may be lost
             log.warning("the lists in %s can't be read: %s", self._file, error)
 
     def find(self, profile: ClientProfile) -> MountLists | None:
@@ -246,7 +245,7 @@ class ListStore:
         return {}, self._sealer.seal(shared, "", [SEALED, self.server]) if self._sealer is not None else ""
 
     def _unseal(self, sealed: str) -> SharedLists:
-        """Raises InvalidParams, msgspec.ValidationError and OSError."""
+        """Raises SealError, msgspec.ValidationError and OSError."""
         if self._sealer is None:
             return SharedLists()
         return msgspec.convert(self._sealer.unseal(sealed, "", [SEALED, self.server]), SharedLists)

@@ -19,8 +19,7 @@ from toolgate.server.features.mounts.lists import rows
 from toolgate.server.features.mounts.lists.list_store import MountLists
 from toolgate.server.features.mounts.lists.rows import KeptBounds
 from toolgate.server.features.mounts.mount.profile import ClientProfile
-from toolgate.server.protocol.errors import InvalidParams
-from toolgate.server.state.keys.sealed_state import Sealer
+from toolgate.server.state.keys.sealed_state import Sealer, SealError
 from toolgate.server.state.keys.sealing_keys import SealingKeys
 from toolgate.server.state.store import Store
 
@@ -92,7 +91,7 @@ class PersonalLists:
     def _open(self, row: Any, bound: list[str]) -> MountLists | None:
         try:
             return msgspec.convert(self._sealer.unseal(row.sealed, row.principal, bound), MountLists)
-        except (InvalidParams, msgspec.ValidationError):  # other secrets, or the key that sealed it was lost
+        except (SealError, msgspec.ValidationError):  # other secrets, or the key that sealed it was lost
             return None
 
     def _bind(self, name: str, secrets: Collection[str]) -> list[str]:

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from toolgate.server.base.name_patterns import is_chosen
+from toolgate.server.base.principals.name_patterns import is_chosen
 from toolgate.server.features.mounts.config.mount_config import MountConfig
 from toolgate.server.features.mounts.lists.list_store import MountLists
 from toolgate.server.features.mounts.mount.requests import RequestForwarder

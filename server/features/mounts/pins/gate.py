@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from toolgate.server.base.name_patterns import is_chosen
+from toolgate.server.base.principals.name_patterns import is_chosen
 from toolgate.server.features.mounts.config.mount_config import MountConfig, OnChange
 from toolgate.server.features.mounts.lists.list_store import MAX_PERSONAL, MAX_PROFILES, Items, MountLists
 from toolgate.server.features.mounts.pins.book import PinBook, PinSet

@@ -12,8 +12,7 @@ from msgspec.structs import replace
 from toolgate.server.features.mounts.kept_secrets.secret_store import KEY
 from toolgate.server.features.mounts.sign_in import rows
 from toolgate.server.features.mounts.upstream.errors import CODES
-from toolgate.server.protocol.errors import InvalidParams
-from toolgate.server.state.keys.sealed_state import Sealer
+from toolgate.server.state.keys.sealed_state import Sealer, SealError
 from toolgate.server.state.keys.sealing_keys import SealingKeys
 from toolgate.server.state.store import Store
 from toolgate.tools.api.errors import ToolError
@@ -276,7 +275,7 @@ class ConnectionStore:
             return None
         try:
             found = self._sealer.unseal(row.sealed, principal, ["departure", hashed])
-        except InvalidParams:
+        except SealError:
             return None
         return replace(msgspec.convert(found, Departure), hashed=hashed)
 
@@ -289,7 +288,7 @@ class ConnectionStore:
             return None
         try:
             return msgspec.convert(self._sealer.unseal(row.sealed, issuer, ["client", redirect_uri]), FarClient)
-        except InvalidParams:
+        except SealError:
             return None
 
     async def keep_client(self, issuer: str, redirect_uri: str, client: FarClient) -> None:
@@ -319,7 +318,7 @@ class ConnectionStore:
         try:
             found: Mapping[str, Any] = self._sealer.unseal(row.sealed, row.principal, ["connection", mount])
             signed_in = msgspec.convert(found, SignedIn)
-        except (InvalidParams, msgspec.ValidationError):
+        except (SealError, msgspec.ValidationError):
             ended = UNREADABLE
         return MountConnection(
             row.principal,

@@ -12,11 +12,11 @@ from msgspec.structs import replace
 
 from toolgate.server.base.bus.bus import Bus, BusUnreachableError, NoReplyError, UndeliveredError
 from toolgate.server.base.errors import StateError
+from toolgate.server.base.task import StoredTask
 from toolgate.server.calls.task_requests import TaskRequest, carry_out
 from toolgate.server.calls.tasks import CallTasks
 from toolgate.server.protocol.errors import InternalError, InvalidParams
 from toolgate.server.protocol.notifications import Notifications
-from toolgate.server.protocol.task import StoredTask
 
 UPDATE, CANCEL = "task update", "task cancel"  # kinds of mail
 CHANGES = "tasks"  # topic

@@ -7,12 +7,12 @@ from typing import Any
 
 import msgspec
 
+from toolgate.server.base.task import StoredTask
 from toolgate.server.calls.observers import CallEnd
 from toolgate.server.calls.tasks import tool_of
 from toolgate.server.protocol.messages import Request, replace_surrogates
 from toolgate.server.protocol.request_meta import client_name
 from toolgate.server.protocol.session import Call, short_hash
-from toolgate.server.protocol.task import StoredTask
 from toolgate.server.state.audit.entry import AuditEntry
 from toolgate.server.state.audit.store import EntryLog
 from toolgate.tools.api.content import Audio, Content, EmbeddedResource, Image, Output, Text

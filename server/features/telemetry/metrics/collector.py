@@ -11,11 +11,11 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from toolgate.server.base.reports.metric_rows import MetricRow
+from toolgate.server.base.task import StoredTask
 from toolgate.server.calls.observers import GRANTED, CallEnd
 from toolgate.server.calls.tasks import tool_of
 from toolgate.server.protocol.messages import Request
 from toolgate.server.protocol.session import Call
-from toolgate.server.protocol.task import StoredTask
 
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)  # seconds
 BOUNDS = (*map(str, BUCKETS), "+Inf")

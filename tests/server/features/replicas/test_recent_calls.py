@@ -7,9 +7,9 @@ from tests.server.features.replicas.bus.conftest import eventually
 from tests.server.features.replicas.bus.conftest import shared_redis as shared_redis
 from tests.server.features.replicas.bus.pairs import run_replicas as run_replicas
 from toolgate.server.base.bus.bus import Bus
+from toolgate.server.base.task import StoredTask
 from toolgate.server.calls.recent_calls import RecentCalls
 from toolgate.server.features.replicas.services.recent_calls import CALLS, OPEN, SIGN, SharedCalls
-from toolgate.server.protocol.task import StoredTask
 
 Run = Callable[..., None]
 

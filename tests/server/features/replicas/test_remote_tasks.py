@@ -13,13 +13,13 @@ from tests.clients.raw_client import PATIENCE
 from tests.server.features.replicas.bus.conftest import shared_redis as shared_redis
 from tests.server.features.replicas.bus.pairs import run_replicas as run_replicas
 from toolgate.server.base.bus.bus import Bus
+from toolgate.server.base.task import StoredTask
 from toolgate.server.calls.task_requests import TaskRequest
 from toolgate.server.calls.tasks import CallTask, CallTasks
 from toolgate.server.features.replicas.processes import ReplicaProcesses
 from toolgate.server.features.replicas.services.remote_tasks import RemoteTasks
 from toolgate.server.protocol.errors import InvalidParams
 from toolgate.server.protocol.notifications import Notifications, OpenSubscription
-from toolgate.server.protocol.task import StoredTask
 from toolgate.server.state.sqlite.store import SqliteStore
 
 Run = Callable[..., None]

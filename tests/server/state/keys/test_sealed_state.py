@@ -11,10 +11,9 @@ import pytest
 
 from toolgate.server.auth.oauth_server.consent_requests import ConsentRequests
 from toolgate.server.cli.commands import oauth_client
-from toolgate.server.protocol.errors import InvalidParams
 from toolgate.server.state.keys import file as key_file
 from toolgate.server.state.keys.file import KeyFile
-from toolgate.server.state.keys.sealed_state import LIFETIME, MAX_STATE, Sealer
+from toolgate.server.state.keys.sealed_state import LIFETIME, MAX_STATE, Sealer, SealError
 from toolgate.server.state.keys.sealing_keys import KeyFolder
 
 ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
@@ -40,7 +39,7 @@ def test_a_state_whose_unused_bits_were_changed_is_refused(tmp_path: Path, paddi
     same = [one for one in others if base64.urlsafe_b64decode(one) == base64.urlsafe_b64decode(state)]
     assert len(same) == {"=": 3, "==": 15}[padding]
     for other in others:
-        with pytest.raises(InvalidParams):
+        with pytest.raises(SealError):
             seal.unseal(other, "me", "it")
 
 
@@ -49,7 +48,7 @@ def test_a_state_in_the_other_alphabet_is_refused(tmp_path: Path) -> None:
     state = seal.seal("x" * 10_000, "me", "it")
     other = state.replace("-", "+").replace("_", "/")
     assert other != state
-    with pytest.raises(InvalidParams):
+    with pytest.raises(SealError):
         seal.unseal(other, "me", "it")
 
 
@@ -63,7 +62,7 @@ def test_what_an_earlier_key_sealed_is_opened_for_as_long_as_it_may_come_back(tm
         assert file.read_bytes() != key
     for seal in (running, Sealer(KeyFile(file))):
         assert [seal.unseal(state, "me", "it") for state in states] == [0, 1, 2]
-        with pytest.raises(InvalidParams):
+        with pytest.raises(SealError):
             seal.unseal(states[0], "you", "it")
     before = sorted(file.parent.glob("request-state.before-*"))
     assert len(before) == 3 and {stat.S_IMODE(path.stat().st_mode) for path in before} == {0o600}
@@ -72,7 +71,7 @@ def test_what_an_earlier_key_sealed_is_opened_for_as_long_as_it_may_come_back(tm
         os.rename(path, path.with_name("request-state.before-1"))
     key_file.rotate_key(file, LIFETIME)
     for seal in (running, Sealer(KeyFile(file))):
-        with pytest.raises(InvalidParams):
+        with pytest.raises(SealError):
             seal.unseal(last, "me", "it")
     assert not (file.parent / "request-state.before-1").exists()
 
@@ -86,7 +85,7 @@ def test_with_the_old_keys_dropped_nothing_they_sealed_is_opened(tmp_path: Path)
     assert running.unseal(state, "me", "it") == "it"
     assert (found := questions.open(question)) is not None and found.query == "client_id=1"
     asyncio.run(oauth_client.rotate_sealing_keys(KeyFolder(tmp_path / "keys"), drop_old=True))
-    with pytest.raises(InvalidParams):
+    with pytest.raises(SealError):
         running.unseal(state, "me", "it")
     assert questions.open(question) is None
     assert running.unseal(running.seal("again", "me", "it"), "me", "it") == "again"
@@ -110,7 +109,7 @@ def test_a_state_is_good_for_its_lifetime_and_no_longer(tmp_path: Path) -> None:
         now = began + age
         assert seal.unseal(state, "me", "it") == "it"
     now = began + LIFETIME + 0.001
-    with pytest.raises(InvalidParams, match="has expired"):
+    with pytest.raises(SealError, match="has expired"):
         seal.unseal(state, "me", "it")
 
 
@@ -123,7 +122,7 @@ def test_a_state_of_another_format_is_refused(tmp_path: Path) -> None:
     seal = Sealer(KeyFile(tmp_path / "key"))
     raw = base64.urlsafe_b64decode(seal.seal("it", "me", "it"))
     for other in (b"2" + raw[1:], raw[:1], b"", raw[:12], raw[:-1]):
-        with pytest.raises(InvalidParams):
+        with pytest.raises(SealError):
             seal.unseal(base64.urlsafe_b64encode(other).decode(), "me", "it")
 
 
@@ -131,7 +130,7 @@ def test_a_state_of_another_format_is_refused(tmp_path: Path) -> None:
     "state", [None, 7, b"AAAA", ["AAAA"], "", "\u00e9", "x" * (MAX_STATE + 1)], ids=lambda state: repr(state)[:8]
 )
 def test_what_is_no_state_is_refused(tmp_path: Path, state: object) -> None:
-    with pytest.raises(InvalidParams):
+    with pytest.raises(SealError):
         Sealer(KeyFile(tmp_path / "key")).unseal(state, "me", "it")
 
 

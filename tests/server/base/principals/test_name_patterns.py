@@ -2,7 +2,7 @@
 
 import pytest
 
-from toolgate.server.base.name_patterns import check_order, is_chosen, parse_pattern
+from toolgate.server.base.principals.name_patterns import check_order, is_chosen, parse_pattern
 
 NAMES = ("search_web", "search_private", "Search_web", "delete")
 
