@@ -4,8 +4,8 @@ from functools import partial
 from itertools import chain
 from pkgutil import resolve_name
 
+from toolgate.server.base.principals import rule_words
 from toolgate.server.base.principals.sign_in_methods import external_methods, login_forms, provider_methods
-from toolgate.server.calls.policy import rules
 from toolgate.server.config.feature_rows import FEATURES, ROOM
 from toolgate.server.config.option import BOTH, NODE, Option
 from toolgate.server.config.plugin_paths import parse_plugin_path, split_plugin_paths
@@ -38,7 +38,7 @@ from toolgate.server.config.types import (
 from toolgate.tools.workspace import limits
 
 _http = partial(Option, is_http_only=True)
-_rule = partial(Option, parse=rules.check_rule_word, default=(), metavar="RULE", splitter=rules.split_rules)
+_rule = partial(Option, parse=rule_words.check_rule_word, default=(), metavar="RULE", splitter=rule_words.split_rules)
 
 _GROUPS: dict[str, tuple[Option, ...]] = {
     "Serving": (

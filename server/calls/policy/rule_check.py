@@ -12,9 +12,10 @@ import msgspec
 
 from toolgate.server.base.errors import UsageError
 from toolgate.server.base.principals.principal import LOCAL_NAME
+from toolgate.server.base.principals.rule_words import split_kind
 from toolgate.server.base.principals.sign_in_methods import PASSWORD
 from toolgate.server.base.text import escape_unprintable, suggest
-from toolgate.server.calls.policy.rules import Rule, Rules, matches_name, split_kind
+from toolgate.server.calls.policy.rules import Rule, Rules, matches_name
 
 if TYPE_CHECKING:  # start-up: few servers have rules
     from toolgate.tools.api.registry import Registry

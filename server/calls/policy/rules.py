@@ -1,10 +1,6 @@
 """Decide which tool calls are refused or need approval, by the rules of --deny, --allow and --approve.
 
-    [WHO=]WHAT[(PATTERN)]        Bash(git push*)      scope:tools:web      account:ada=plugin:weather
-
-WHAT is a glob of tool names, `scope:` and a glob of scopes, or `plugin:` or `mount:` and a glob of their names. PATTERN
-is matched with the argument `command`. WHO is a name of the caller (`principal_names.py`), or `scope:` and a scope
-granted to them. Deny wins over allow, allow over approve.
+Deny wins over allow, allow over approve. `base/principals/rule_words.py` has how a rule is written.
 
 In a pattern only `*` and `?` are special. A shell can spell everything in several ways, so a pattern is advice and no
 boundary. It errs on the safe side. A pattern that refuses is also matched with each command within the text, without
@@ -20,27 +16,16 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
 
+from toolgate.server.base.principals.rule_words import parse_rule_text, split_kind, split_rules
 from toolgate.server.base.principals.sign_in_methods import PASSWORD, SIGN_IN_METHODS
 
-if TYPE_CHECKING:  # start-up: the options need none of it
+if TYPE_CHECKING:  # start-up: few servers have rules
     from toolgate.server.protocol.session import Session
     from toolgate.tools.api.tool import Tool
 
 Verdict = Literal["denied", "allowed", "asked"]
 
-MAX_RULE = 500  # characters
-RULE = r"(?s)(?:(?P<who>[^()]*)=)?(?P<what>[^=()]*)(?:\((?P<pattern>.+)\))?"  # compiled when it is needed: start-up
-GLOB = r"[A-Za-z0-9_.*?\[\]!-]+"
-SCOPE = r"[\x21\x23-\x27\x2a-\x5b\x5d-\x7e]+"  # without parentheses
-TARGET_KINDS: Mapping[str, str] = {"": GLOB, "scope": SCOPE, "plugin": r"[^\s,]+", "mount": GLOB}
-CALLER_KINDS: Mapping[str, str] = {
-    "": r"local|u-[0-9a-f]{40}",
-    "scope": SCOPE,
-    "subject": r".+",
-    **{method.prefix: r".+" for method in SIGN_IN_METHODS},
-}
 LOOKED_UP_KINDS = frozenset(method.prefix for method in SIGN_IN_METHODS)  # names that only the state database knows
-RULE_FORM = "[WHO=]WHAT[(PATTERN)], such as Bash, scope:tools:web or Bash(git push*)"
 
 MAX_COMMAND = 128 * 2**10  # characters of a command that is matched: Linux starts no longer one
 ANY, WORDS = r"(?s:.)", r"[^;&|<>()$`\\{}\x00-\x08\x0a-\x1f\x7f]"  # for * and ? in refusing and in allowing rules
@@ -181,56 +166,12 @@ def parse_rules(words: Sequence[str], name_subject: Callable[[str], str] = str) 
     return [_parse_rule(text, name_subject) for word in words for text in split_rules(word)]
 
 
-def check_rule_word(word: str) -> str:
-    """Return the word if all rules in it are valid. Raises ValueError."""
-    if not parse_rules([word]):
-        raise ValueError(f"{word!r} has no rule: a rule is {RULE_FORM}")
-    return word
-
-
-def split_rules(word: str) -> list[str]:
-    """Split a list of rules at commas and white space outside of parentheses; if it has only names, at ":" too."""
-    names = word.split(":")
-    if all(re.fullmatch(GLOB, name) and name not in TARGET_KINDS and name not in CALLER_KINDS for name in names):
-        return names
-    found, depth = [""], 0
-    for character in word:
-        depth = max(0, depth + {"(": 1, ")": -1}.get(character, 0))
-        if depth == 0 and re.match(r"[,\s]", character):
-            found.append("")
-        else:
-            found[-1] += character
-    return [text for text in found if text]
-
-
-def _parse_rule(text: str, known_as: Callable[[str], str]) -> Rule:
-    read = re.fullmatch(RULE, text)
-    if read is None or len(text) > MAX_RULE or not text.isprintable():
-        raise ValueError(f"{text[:MAX_RULE]!r} is not a rule: a rule is {RULE_FORM}")
-    who, what = read["who"], read["what"]
-    if who is None and split_kind(what)[0] in CALLER_KINDS.keys() - TARGET_KINDS.keys():
-        raise ValueError(f"{text!r} is a caller: add what the rule is about, such as {what}=Bash")
-    if not _is_one_of(TARGET_KINDS, what):
-        kinds = "the name of a tool, a glob, scope:SCOPE, plugin:NAME or mount:NAME"
-        raise ValueError(f"{text!r}: {what!r} must be {kinds}")
-    if who is not None and not _is_one_of(CALLER_KINDS, who):
-        known = ", ".join(f"{kind}:…" for kind in CALLER_KINDS if kind)
-        raise ValueError(f"{text!r}: {who!r} is not a caller: callers are local, u-…, {known}")
-    kind, subject = split_kind(who or "")
-    return Rule(text, known_as(subject) if kind == "subject" else who or "", what, read["pattern"])
-
-
-def _is_one_of(kinds: Mapping[str, str], word: str) -> bool:
-    kind, rest = split_kind(word)
-    return kind in kinds and re.fullmatch(kinds[kind], rest) is not None
+def _parse_rule(text: str, name_subject: Callable[[str], str]) -> Rule:
+    words = parse_rule_text(text)
+    kind, subject = split_kind(words.caller)
+    return Rule(text, name_subject(subject) if kind == "subject" else words.caller, words.target, words.pattern)
 
 
 def matches_name(pattern: str, name: str, *, strict: bool) -> bool:
     """Return whether the name of a tool, scope, plugin or mount matches; unless `strict`, in any case."""
     return fnmatchcase(name, pattern) or (not strict and fnmatchcase(name.lower(), pattern.lower()))
-
-
-def split_kind(word: str) -> tuple[str, str]:
-    """Split a kind from its value: "scope:tools:web" → "scope" and "tools:web"; "Bash" → "" and "Bash"."""
-    kind, colon, rest = word.partition(":")
-    return (kind, rest) if colon else ("", word)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from toolgate.server.base.errors import UsageError
-from toolgate.server.calls.policy import rules
+from toolgate.server.base.principals import rule_words
 from toolgate.server.calls.policy.rules import MAX_COMMAND, RuleCaller, Rules, parse_rules
 from toolgate.server.config import load
 from toolgate.server.protocol.session import Session
@@ -205,12 +205,12 @@ def test_only_tools_denied_to_all_callers_are_not_listed() -> None:
         "plugin:",
         "Bash:scope:tools:web",
         "Bash(a\nb)",
-        "Bash(" + "x" * rules.MAX_RULE + ")",
+        "Bash(" + "x" * rule_words.MAX_RULE + ")",
     ],
 )
 def test_an_invalid_rule_is_refused(word: str) -> None:
     with pytest.raises(ValueError, match=r"is not a rule|has no rule|is not a caller|must be the name of a tool"):
-        rules.check_rule_word(word)
+        rule_words.check_rule_word(word)
 
 
 @pytest.mark.parametrize(
