@@ -12,6 +12,7 @@ from functools import partial
 from itertools import chain
 
 from toolgate.server.base.errors import StateError
+from toolgate.server.base.http.head import format_lines
 from toolgate.server.base.principals.principal import GrantKey, Principal
 from toolgate.server.base.principals.scopes import NOTHING
 from toolgate.server.protocol.errors import InvalidRequest
@@ -39,7 +40,6 @@ from toolgate.transports.http.wire.request import (
     PendingResponse,
     StreamedResponse,
     WholeResponse,
-    format_lines,
     refuse,
 )
 from toolgate.transports.http.wire.writer import AnswerWriter

@@ -11,6 +11,7 @@ from typing import Any
 
 from tests.clients.raw_client import PATIENCE, ROOT
 from toolgate.server.app.app import App
+from toolgate.server.base.http.head import parse_head
 from toolgate.server.base.principals.principal import Principal
 from toolgate.server.config import load
 from toolgate.server.config.transports import HTTP_TRANSPORTS
@@ -20,7 +21,6 @@ from toolgate.transports.http.requests.bearer import SignedInHandler
 from toolgate.transports.http.sessions.local_store import NOTE, LocalSessionStore
 from toolgate.transports.http.sessions.sessions import Sessions
 from toolgate.transports.http.transport import HttpBudgets, TransportServices, create_budgets
-from toolgate.transports.http.wire.head import parse_head
 from toolgate.transports.http.wire.request import HttpRequest, PendingResponse, StreamedResponse, WholeResponse
 from toolgate.transports.http.wire.writer import AnswerWriter
 from toolgate.transports.sse import SseTransport

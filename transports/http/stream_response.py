@@ -6,10 +6,11 @@ import time
 from collections.abc import Callable
 from functools import partial
 
+from toolgate.server.base.http.head import format_lines
 from toolgate.server.base.principals.principal import Principal
 from toolgate.transports.http.sessions.event_stream import EventStream
 from toolgate.transports.http.transport import HttpBudgets
-from toolgate.transports.http.wire.request import HttpRequest, format_lines
+from toolgate.transports.http.wire.request import HttpRequest
 from toolgate.transports.http.wire.writer import AnswerWriter
 
 OPEN = b": open\r\n\r\n"  # sent at once: proxies and clients wait for a first byte

@@ -18,10 +18,11 @@ from starlette.responses import Response
 
 from toolgate.server.auth.login.accounts import Person
 from toolgate.server.auth.tokens.access_tokens import name_principal
+from toolgate.server.base.http.head import format_lines
 from toolgate.server.base.principals.principal import LOCAL_NAME
 from toolgate.transports.http.requests.asgi import Application, Receive, Scope, Send, headers_of, is_browser, respond
 from toolgate.transports.http.requests.cors import HeaderLines
-from toolgate.transports.http.wire.request import WholeResponse, format_lines
+from toolgate.transports.http.wire.request import WholeResponse
 from toolgate.transports.web.http import Cookies, new_secret, redirect, short_hash, with_headers
 from toolgate.transports.web.templates import PageTemplates
 

@@ -10,9 +10,10 @@ from urllib.parse import SplitResult, urljoin, urlsplit
 
 import msgspec
 
-from toolgate.server.base import event_stream
 from toolgate.server.base.errors import UsageError
-from toolgate.server.base.event_stream import EventTooLargeError
+from toolgate.server.base.http import event_stream
+from toolgate.server.base.http.event_stream import EventTooLargeError
+from toolgate.server.base.http.head import join_fields
 from toolgate.server.cli.mcp_client.client import (
     ANSWER_TIMEOUT,
     CLIENT_IDENTITY,
@@ -32,7 +33,6 @@ from toolgate.server.protocol.header_values import encode_header
 from toolgate.server.protocol.request_meta import CAPABILITIES, VERSION
 from toolgate.server.protocol.request_meta import CLIENT as CLIENT_INFO
 from toolgate.server.protocol.revisions import NEWEST_WITH_SESSION, STATELESS
-from toolgate.transports.http.wire.head import join_fields
 
 TRUST = "; to trust its authority, name the file of that certificate in SSL_CERT_FILE"
 CONNECT_HINTS = {  # words of why there is no connection → what helps

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from toolgate.server.auth.protected_resource import ProtectedResource
 from toolgate.server.auth.tokens.access_tokens import TokenVerifier, UnavailableError, hash_token
 from toolgate.server.auth.tokens.jose import InvalidTokenError
+from toolgate.server.base.http.head import Head
 from toolgate.server.base.log_format import LOG_CONTEXT
 from toolgate.server.base.principals.principal import LOCAL, Principal
 from toolgate.server.base.principals.scopes import has_scopes
@@ -27,7 +28,6 @@ from toolgate.server.protocol.request_meta import VERSION
 from toolgate.server.protocol.revisions import STATELESS, Revision
 from toolgate.transports.http.requests.asgi import is_browser
 from toolgate.transports.http.requests.cors import HeaderLines
-from toolgate.transports.http.wire.head import Head
 from toolgate.transports.http.wire.request import Answer, HttpRequest, WholeResponse, refuse
 
 TOKEN = re.compile(rb"[A-Za-z0-9._~+/-]+=*")  # RFC 6750 section 2.1

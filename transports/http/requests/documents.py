@@ -7,8 +7,9 @@ from typing import Any
 
 import msgspec
 
+from toolgate.server.base.http.head import format_lines
 from toolgate.transports.http.requests import cors
-from toolgate.transports.http.wire.request import HttpRequest, WholeResponse, format_lines, refuse
+from toolgate.transports.http.wire.request import HttpRequest, WholeResponse, refuse
 
 MAX_AGE = 600  # seconds a document may be cached: scopes change with the plugins, and nothing else does
 CHALLENGE = (b"www-authenticate", b'Bearer realm="metrics"')

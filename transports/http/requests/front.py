@@ -11,11 +11,11 @@ from functools import lru_cache
 
 import msgspec
 
+from toolgate.server.base.http.head import MAX_CACHED, Head, format_lines
 from toolgate.server.base.limits.state_budget import start_budget
 from toolgate.server.base.log_format import LOG_CONTEXT, LogContext
 from toolgate.transports.http.requests import cors
-from toolgate.transports.http.wire.head import MAX_CACHED, Head
-from toolgate.transports.http.wire.request import Answer, Handler, HttpRequest, WholeResponse, format_lines, refuse
+from toolgate.transports.http.wire.request import Answer, Handler, HttpRequest, WholeResponse, refuse
 
 LOOPBACK = frozenset(("localhost", "127.0.0.1", "[::1]"))
 PROBES = frozenset(("/health", "/ready"))

@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from toolgate.server.base.http.head import Head
 from toolgate.server.base.limits.budget import Budget, Claim
 from toolgate.server.base.principals.principal import Principal
 from toolgate.server.protocol import request_meta
@@ -32,7 +33,6 @@ from toolgate.server.protocol.messages import (
 from toolgate.server.protocol.revisions import REVISIONS, WITH_SESSION
 from toolgate.server.protocol.session import Channel
 from toolgate.transports.http.sessions.event_stream import ANSWER_TYPES, EventStream
-from toolgate.transports.http.wire.head import Head
 from toolgate.transports.http.wire.request import Answer, HttpRequest, PendingResponse, WholeResponse, refuse
 
 SESSION_VERSIONS = frozenset(name.encode() for name in WITH_SESSION)

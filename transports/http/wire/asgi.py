@@ -5,7 +5,8 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from functools import partial
 from typing import Any
 
-from toolgate.transports.http.wire.request import HttpRequest, StreamedResponse, format_lines
+from toolgate.server.base.http.head import format_lines
+from toolgate.transports.http.wire.request import HttpRequest, StreamedResponse
 from toolgate.transports.http.wire.writer import AnswerWriter
 
 Scope = MutableMapping[str, Any]

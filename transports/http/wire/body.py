@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 
-from toolgate.transports.http.wire.chunks import ChunkDecoder
+from toolgate.server.base.http.chunks import ChunkDecoder
 
 MAX_UNREAD = 64 * 1024  # bytes that wait for their reader; then reading from the socket stops
 MAX_DROPPED = 64 * 2**20  # bytes read and dropped before an answer: four times the largest body

@@ -8,10 +8,10 @@ from functools import partial
 from math import inf
 from typing import Any, cast
 
+from toolgate.server.base.http.head import END, MAX_HEAD, HttpError, find_control, read_head, skip_empty_lines
 from toolgate.transports.http.wire.body import MAX_UNREAD, BodyTooSlowError, ClientDisconnectedError, IncomingBody
 from toolgate.transports.http.wire.connections import ConnectionSlot
 from toolgate.transports.http.wire.exchange import Exchange
-from toolgate.transports.http.wire.head import END, MAX_HEAD, HttpError, find_control, read_head, skip_empty_lines
 from toolgate.transports.http.wire.listener import Listener
 from toolgate.transports.http.wire.request import HttpRequest, WholeResponse, encode_response, refuse, status_line
 from toolgate.transports.http.wire.unread import UnreadAnswers

@@ -9,9 +9,9 @@ from typing import Any, Protocol
 
 import msgspec
 
+from toolgate.server.base.http.head import Head
 from toolgate.server.base.limits.budget import Budget
 from toolgate.transports.http.wire.connections import Connections
-from toolgate.transports.http.wire.head import Head
 from toolgate.transports.http.wire.request import Handler
 
 MAX_QUEUED = 16 * 1024  # bytes of an answer that waits for the end of the turn

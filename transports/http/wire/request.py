@@ -1,17 +1,16 @@
 """Define a request, and the kinds of answer to it."""
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import lru_cache
 from http import HTTPStatus
 from typing import TypeAlias
 
 import msgspec
 
+from toolgate.server.base.http.head import Head, HeaderLines, format_lines
 from toolgate.transports.http.wire.body import IncomingBody
-from toolgate.transports.http.wire.head import FIELD, Head
 from toolgate.transports.http.wire.writer import AnswerWriter
 
-HeaderLines = Iterable[tuple[bytes, bytes]]
 TEXT = b"content-type: text/plain; charset=utf-8\r\n"
 
 
@@ -128,15 +127,6 @@ Answer: TypeAlias = "WholeResponse | StreamedResponse | PendingResponse | Awaita
 Handler = Callable[[HttpRequest], Answer]
 
 
-def format_lines(headers: HeaderLines) -> bytes:
-    """Return header lines as they are sent. Raises ValueError for a name or value that breaks out of its line."""
-    each = [b"%b: %b\r\n" % header for header in headers]
-    lines = b"".join(each)
-    if _count_fields(lines) != len(each):
-        raise ValueError("a header is malformed")
-    return lines
-
-
 def refuse(status: int, text: str, headers: HeaderLines = (), *, closes: bool = False) -> WholeResponse:
     """Answer with a sentence."""
     return WholeResponse(status, TEXT + format_lines(headers), text.encode() + b"\n", closes)
@@ -160,14 +150,3 @@ def status_line(status: int) -> bytes:
     except ValueError:
         phrase = ""
     return f"HTTP/1.1 {status} {phrase}\r\n".encode()
-
-
-def _count_fields(lines: bytes) -> int:
-    """Return the number of header lines, or -1 if one is malformed."""
-    begin = count = 0
-    while begin < len(lines):
-        field = FIELD.match(lines, begin)
-        if field is None:
-            return -1
-        begin, count = field.end(), count + 1
-    return count

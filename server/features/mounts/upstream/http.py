@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Mapping
 
 import msgspec
 
-from toolgate.server.base.event_stream import EventTooLargeError, read_events
+from toolgate.server.base.http.event_stream import EventTooLargeError, read_events
 from toolgate.server.features.mounts.upstream import messages
 from toolgate.server.features.mounts.upstream.errors import MountError, UpstreamFault
 from toolgate.server.features.mounts.upstream.http_client import HttpAnswer, HttpClient

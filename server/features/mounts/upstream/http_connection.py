@@ -6,6 +6,7 @@ import ssl
 from collections.abc import AsyncGenerator, Iterable
 from typing import cast
 
+from toolgate.server.base.http.head import END, HttpError, find_control
 from toolgate.server.features.mounts.upstream.errors import MountError
 from toolgate.server.features.mounts.upstream.http_messages import (
     ResponseHead,
@@ -13,7 +14,6 @@ from toolgate.server.features.mounts.upstream.http_messages import (
     is_response,
     parse_response,
 )
-from toolgate.transports.http.wire.head import END, HttpError, find_control
 
 CONNECT_TIMEOUT = 10.0  # seconds
 WRITE_TIMEOUT = 30.0  # for the server to take a long request

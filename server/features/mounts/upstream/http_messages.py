@@ -9,9 +9,15 @@ from typing import Protocol
 
 import msgspec
 
-from toolgate.transports.http.wire.chunks import ChunkDecoder
-from toolgate.transports.http.wire.head import FRAMING, HttpError, join_fields, parse_header_fields, read_body_length
-from toolgate.transports.http.wire.request import format_lines
+from toolgate.server.base.http.chunks import ChunkDecoder
+from toolgate.server.base.http.head import (
+    FRAMING,
+    HttpError,
+    format_lines,
+    join_fields,
+    parse_header_fields,
+    read_body_length,
+)
 
 RESPONSE_LINE = re.compile(rb"HTTP/1\.([01]) ([1-5][0-9]{2})(?: [^\x00-\x08\x0a-\x1f\x7f]*+)?\r\n")
 BEGIN = b"HTTP/1."

@@ -5,7 +5,7 @@ import contextlib
 from collections.abc import Mapping
 from urllib.parse import urljoin, urlsplit
 
-from toolgate.server.base.event_stream import EventTooLargeError, read_events
+from toolgate.server.base.http.event_stream import EventTooLargeError, read_events
 from toolgate.server.features.mounts.upstream.errors import MountError, UpstreamFault
 from toolgate.server.features.mounts.upstream.http_client import HttpClient
 from toolgate.server.features.mounts.upstream.messages import MAX_MESSAGE

@@ -2,7 +2,7 @@
 
 import re
 
-from toolgate.transports.http.wire.head import END, FIELD, MAX_FIELDS, MAX_HEAD, HttpError, find_control
+from toolgate.server.base.http.head import END, FIELD, MAX_FIELDS, MAX_HEAD, HttpError, find_control
 
 MAX_LINE = 4 * 1024  # bytes of a chunk's size and extensions
 MAX_EXTENSIONS = 64 * 1024  # bytes of all chunk extensions of a body

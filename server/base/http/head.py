@@ -1,4 +1,4 @@
-"""Parse the head of an HTTP/1.1 request, and refuse what servers and proxies may read in two ways.
+"""Parse the head of an HTTP/1.1 request, refuse what servers and proxies may read in two ways, and write header lines.
 
 Source: RFC 9110 section 5; RFC 9112 sections 2, 3, 6 and 7.
 """
@@ -32,6 +32,9 @@ SINGLE = frozenset(
 )
 FRAMING = (b"content-length", b"transfer-encoding")
 SINGLE_PREFIX = b"mcp-param-"
+
+
+HeaderLines = Iterable[tuple[bytes, bytes]]
 
 
 class HttpError(Exception):
@@ -146,6 +149,26 @@ def join_fields(fields: Iterable[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
         is_list = name in headers and name not in SINGLE and name not in FRAMING
         headers[name] = headers[name] + b", " + value if is_list else value
     return headers
+
+
+def format_lines(headers: HeaderLines) -> bytes:
+    """Return header lines as they are sent. Raises ValueError for a name or value that breaks out of its line."""
+    each = [b"%b: %b\r\n" % header for header in headers]
+    lines = b"".join(each)
+    if _count_fields(lines) != len(each):
+        raise ValueError("a header is malformed")
+    return lines
+
+
+def _count_fields(lines: bytes) -> int:
+    """Return the number of header lines, or -1 if one is malformed."""
+    begin = count = 0
+    while begin < len(lines):
+        field = FIELD.match(lines, begin)
+        if field is None:
+            return -1
+        begin, count = field.end(), count + 1
+    return count
 
 
 def _merge_fields(fields: list[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
