@@ -99,7 +99,7 @@ def _has_shown(terminal: Terminal, seen: int) -> bool:
 def _follow(folder: Path) -> Waking:
     scene = Scene(folder, "http://127.0.0.1:9")
     scene.prepare()
-    server = HttpServer(scene, ["--auth", "none"])
+    server = HttpServer(scene, [*scene.options, "--sandbox", "none", "--auth", "none"])
     model = WatchedModel(folder / "model.jsonl")
     agent = AGENTS["claude-code"]
     try:
