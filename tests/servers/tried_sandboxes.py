@@ -15,7 +15,7 @@ Key = tuple[Any, ...]
 
 def note_trials() -> list[Key]:
     """Return the list to which each trial that this process passes is added."""
-    from toolgate.tools.sandbox import trial
+    from toolgate.tools.workspace.sandbox import trial
 
     passed: list[Key] = []
     run = trial.run_trial
@@ -32,7 +32,7 @@ def note_trials() -> list[Key]:
 
 def spare_trials(passed: list[Key]) -> None:
     """Let those of this process and its forks pass that equal one in the list."""
-    from toolgate.tools.sandbox import trial
+    from toolgate.tools.workspace.sandbox import trial
 
     run = trial.run_trial
     disk = os.stat(tempfile.gettempdir()).st_dev
