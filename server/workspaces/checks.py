@@ -1,37 +1,15 @@
 """Check that a workspace exposes no secret of the server, and no system folder, to sandboxed commands."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from toolgate.server.base.errors import UsageError
 from toolgate.server.config.load import Config
+from toolgate.server.config.protected_paths import hidden_paths, is_system_folder
 
 if TYPE_CHECKING:
     from toolgate.tools.workspace.sandbox.levels import Sandbox
-
-NO_WORKSPACE = ("/", "/tmp", "/var", "/usr", "/opt")  # noqa: S108  # folders below them may be workspaces
-SYSTEM_ALONE = ("/proc", "/sys", "/dev", "/etc", "/run", "/boot", "/usr/bin", "/usr/sbin", "/usr/lib")
-
-
-def hidden_paths(config: Config, state: Path) -> Sequence[Path]:
-    """Return the paths that no command may read, even inside a readable folder."""
-    named = (config.config_path, config.own_folder, config.logs, *config.list_secret_files())
-    return [path.resolve() for path in (state, *named, *config.own_sockets) if path is not None]
-
-
-def find_unwritable(config: Config, path: Path) -> str | None:
-    """Return why sandboxed commands must not be able to write to `path`, or None."""
-    real = path.resolve()
-    if str(real) in NO_WORKSPACE or any(real.is_relative_to(tree) for tree in SYSTEM_ALONE):
-        return f"{path} is a system folder, which commands could change: name another"
-    given = {"plugins": config.plugins, "skills": config.skills, "sandbox-paths": config.sandbox_paths}
-    for option, folders in given.items():
-        for folder in folders:
-            own = folder.resolve()
-            if own.is_relative_to(real) or real.is_relative_to(own):
-                return f"{path} has or is in what commands must not change: --{option} {folder}"
-    return None
 
 
 def check_workspace(config: Config, state: Path, sandbox: "Sandbox") -> None:
@@ -44,7 +22,7 @@ def check_workspace(config: Config, state: Path, sandbox: "Sandbox") -> None:
 
 
 def _refusals(config: Config, state: Path, sandbox: "Sandbox", root: Path) -> Iterator[str]:
-    if str(root) in NO_WORKSPACE or any(root.is_relative_to(tree) for tree in SYSTEM_ALONE):
+    if is_system_folder(root):
         yield f"--workspace: {root} is a system folder, which sandboxed commands could change: name another folder"
     if sandbox.uids is not None and root.stat().st_uid == 0:
         yield (

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from toolgate.server.base.errors import UsageError
+from toolgate.server.config import protected_paths
 from toolgate.server.config.load import SYSTEM_STATE, Config
 from toolgate.server.workspaces import checks
 from toolgate.tools.api.outbound.address_policy import AddressPolicy
@@ -285,7 +286,7 @@ def choose_sandbox(
         limits=limits,
         path=config.environment.get("PATH"),
         readable_paths=config.sandbox_paths,
-        hidden_paths=checks.hidden_paths(config, state),
+        hidden_paths=protected_paths.hidden_paths(config, state),
         uids=config.sandbox_uids or levels.UIDS,
         trial_folder=trial_folder,
     )

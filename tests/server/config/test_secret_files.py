@@ -4,7 +4,7 @@ from pathlib import Path
 
 from toolgate.server.config.load import load
 from toolgate.server.config.options import OPTIONS
-from toolgate.server.workspaces.checks import hidden_paths
+from toolgate.server.config.protected_paths import hidden_paths
 
 
 def test_each_file_that_an_option_names_is_hidden_from_commands(tmp_path: Path) -> None:

@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any
 
 from toolgate.server.config.load import Config
+from toolgate.server.config.protected_paths import find_unwritable, hidden_paths
 from toolgate.server.features.mounts.config.faults import MountValueError
 from toolgate.server.features.mounts.config.mount_config import MountConfig, MountPath
 from toolgate.server.features.mounts.config.values import read_arguments, read_folder
-from toolgate.server.workspaces import checks
 from toolgate.tools.workspace.workspace import ProgramAccess
 
 WRITABLE, READABLE = ":rw", ":ro"  # behind a path
@@ -54,11 +54,11 @@ def find_exposed(config: Config, mount: MountConfig) -> str | None:
         return None
     from toolgate.tools.workspace.sandbox.program_paths import find_path_fault  # start-up: few mounts name files
 
-    hidden: Sequence[Path] = () if config.node else checks.hidden_paths(config, config.state)
+    hidden: Sequence[Path] = () if config.node else hidden_paths(config, config.state)
     for each in mount.files:
         fault = find_path_fault(each.path, hidden)
         if fault is None and each.is_writable:
-            fault = checks.find_unwritable(config, each.path)
+            fault = find_unwritable(config, each.path)
         if fault is not None:
             return fault
     return None

@@ -20,10 +20,10 @@ from tests.server.features.telemetry.test_metrics import told
 from tests.servers.postgres import PASSWORD as DATABASE_PASSWORD
 from tests.servers.postgres import Postgres
 from toolgate.server.config import load
+from toolgate.server.config.protected_paths import hidden_paths
 from toolgate.server.features.postgres.database import driver as driver
 from toolgate.server.features.postgres.database.monitor import TIMEOUT, PostgresMonitor
 from toolgate.server.features.postgres.database_url import parse_database_url
-from toolgate.server.workspaces.checks import hidden_paths
 
 
 @pytest.fixture
