@@ -11,7 +11,6 @@ import logging
 import os
 import select
 import signal
-import sys
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -34,18 +33,6 @@ MAX_LINE = 32 * 2**20  # an 8 MiB payload in base64 and its envelope; a longer l
 MAX_IN_WORK = 64 * 2**20  # bytes of messages in progress that stop the reading of input: two of the largest
 STALL = 5.0  # seconds between checks of a client that reads nothing
 FLUSH_TIME = 1.0  # seconds until a client that reads none of the last answers has gone
-
-
-def take_descriptors() -> tuple[int, int]:
-    """Return the protocol's descriptors (input, output), moved away from 0 and 1. Descriptor 0 is then empty and
-    descriptor 1 is standard error, for the server, plugins and children."""
-    taken = os.dup(0), os.dup(1)  # not inheritable
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
-    os.close(nothing)
-    os.dup2(2, 1)
-    sys.stdout = sys.stderr
-    return taken
 
 
 async def serve(

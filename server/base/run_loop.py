@@ -1,4 +1,4 @@
-"""Run the server's main coroutine, so that the process ends only when it returns."""
+"""Set a process up for serving, and run its main coroutine, so that it ends only when that returns."""
 
 import asyncio
 import contextlib
@@ -6,6 +6,7 @@ import gc
 import logging
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
@@ -15,6 +16,18 @@ T = TypeVar("T")
 REUSED = 4 * 2**20  # bytes: twice as many freed ones are kept for what comes
 
 log = logging.getLogger("toolgate")
+
+
+def take_descriptors() -> tuple[int, int]:
+    """Return the protocol's descriptors (input, output), moved away from 0 and 1. Descriptor 0 is then empty and
+    descriptor 1 is standard error, for the server, plugins and children."""
+    taken = os.dup(0), os.dup(1)  # not inheritable
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    os.dup2(2, 1)
+    sys.stdout = sys.stderr
+    return taken
 
 
 def settle_memory() -> None:

@@ -14,7 +14,6 @@ from toolgate.server.base.errors import StateError, UsageError
 from toolgate.server.base.version import VERSION
 from toolgate.server.config.load import Config
 from toolgate.server.state.errors import StateVersionError
-from toolgate.transports import stdio
 
 if TYPE_CHECKING:
     from toolgate.server.cli.terminal.banner import Banner
@@ -96,7 +95,7 @@ def _run_loop(options: Config, banner: "Banner | None") -> None:
         raise UsageError("standard input or output is closed: serving stdio needs both")
     if sys.stdin.isatty():
         print(WAITING.format(version=VERSION), file=sys.stderr, end="")
-    source, sink = stdio.take_descriptors()
+    source, sink = run_loop.take_descriptors()
     run_loop.run_server(serve_stdio, asyncio.new_event_loop)
 
 

@@ -30,7 +30,7 @@ async def serve(file: Path, source: int, sink: int) -> None:
 def main() -> None:
     line, file, verbose, style = sys.argv[1:]
     reaper.fork_under_reaper(socket.socket(fileno=int(line)))
-    source, sink = stdio.take_descriptors()
+    source, sink = run_loop.take_descriptors()
     threading.Thread(target=reaper.watch_server, args=(source,), daemon=True).start()
     reaper.die_with_server()
     logs.start(bool(verbose), None, style)
