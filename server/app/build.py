@@ -36,10 +36,10 @@ from toolgate.tools.workspace.output.run_record import TaskEnd
 
 if TYPE_CHECKING:
     from toolgate.server.base.bus.bus import Bus, Counters
+    from toolgate.server.base.reports.client_settings import ClientSettings
     from toolgate.server.workspaces.retention import WorkspaceCleaner
     from toolgate.tools.api.plugins.reload import PluginReloader
     from toolgate.tools.reading.search.search import Search
-    from toolgate.transports.web.home import ClientSettings
 
 
 log = logging.getLogger("toolgate")
@@ -164,7 +164,7 @@ def plugin_folders(config: Config) -> Sequence[Path]:
 
 def find_clients() -> "Callable[[str], ClientSettings]":
     """Return what lists the clients that can use the server at a URL: none."""
-    from toolgate.transports.web.home import ClientSettings  # start-up: stdio has no page
+    from toolgate.server.base.reports.client_settings import ClientSettings  # start-up: stdio has no page
 
     return lambda public_url: ClientSettings()
 

@@ -29,7 +29,7 @@ from toolgate.server.calls.recent_calls import CallFeed, RecentCalls
 from toolgate.server.calls.sharing import NoticeSharing, TaskSharing
 from toolgate.server.calls.tasks import CallTasks, key_of
 from toolgate.server.config.load import Config
-from toolgate.server.methods.server import Capability, ListMethods, RegistryViews, Server, ServicePool
+from toolgate.server.methods.server import Capability, ListMethods, Server, ServicePool
 from toolgate.server.protocol.dispatcher import Dispatcher
 from toolgate.server.protocol.notifications import Notifications
 from toolgate.server.state.keys.sealed_state import Sealer
@@ -58,16 +58,17 @@ if TYPE_CHECKING:
     from toolgate.server.auth.revocation_watch import GrantHolder
     from toolgate.server.auth.setup import Access
     from toolgate.server.base.principals.principal import GrantKey
+    from toolgate.server.base.reports.client_settings import ClientSettings
     from toolgate.server.base.reports.health import PartHealth
     from toolgate.server.base.reports.metric_rows import MetricRow
     from toolgate.server.base.reports.page_part import PagePart
     from toolgate.server.calls.observers import Observer
+    from toolgate.server.protocol.registry_views import RegistryViews
     from toolgate.server.state.audit.store import AuditStore, EntryReader
     from toolgate.server.state.rows.working_directories import WorkingDirectories
     from toolgate.server.workspaces.retention import WorkspaceCleaner
     from toolgate.tools.api.registry import Part, Registry
     from toolgate.transports.http.wire.request import Handler
-    from toolgate.transports.web.home import ClientSettings
     from toolgate.transports.web.http import Request, WebEndpoint
     from toolgate.transports.web.page_context import PageContext, Visitor
 

@@ -20,6 +20,7 @@ from toolgate.server.base.errors import StateError, UsageError
 from toolgate.server.base.merged_rows import merge_rows
 from toolgate.server.base.principals import scopes
 from toolgate.server.base.principals.principal import GrantKey
+from toolgate.server.base.reports.client_settings import ClientSettings
 from toolgate.server.base.reports.health import READY, ServerHealth
 from toolgate.server.base.reports.http_gauges import HttpGauges
 from toolgate.server.calls.dashboard import Dashboard
@@ -41,7 +42,7 @@ from toolgate.transports.http.wire.asgi import answer_with
 from toolgate.transports.http.wire.connections import Connections
 from toolgate.transports.http.wire.listener import Listener
 from toolgate.transports.http.wire.request import Handler
-from toolgate.transports.web.home import ClientSettings, HomePage, ServerFacts
+from toolgate.transports.web.home import HomePage, ServerFacts
 from toolgate.transports.web.home_events import HomeEvents
 from toolgate.transports.web.page_context import PageContext
 
@@ -356,7 +357,8 @@ class HttpApp:
         check = None
         if self._access is not None:
             resource, needed_scopes = self._access.resource, server.needed_scopes
-            check = ScopeCheck(row.path, resource, self._dispatcher, server.observers, server.identity, needed_scopes)
+            on_missing, identity = server.observers.scope_missing, server.identity
+            check = ScopeCheck(row.path, resource, self._dispatcher, on_missing, identity, needed_scopes)
         limits: dict[str, Any] = {"transport": row.name, "events": self._shared.events}
         if self._access is not None:
             limits |= {"per_owner": MAX_PER_OWNER, "per_person": MAX_PER_PERSON}

@@ -7,7 +7,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from inspect import isawaitable
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import msgspec
@@ -31,7 +31,6 @@ from toolgate.server.state.keys.sealed_state import Sealer
 from toolgate.tools.api.context.context import Context
 from toolgate.tools.api.context.notices import Notices
 from toolgate.tools.api.context.services import CallerState, Services, Settings
-from toolgate.tools.api.errors import ToolError
 from toolgate.tools.api.registry import Part, Registry
 from toolgate.tools.api.resource import Resource
 from toolgate.tools.workspace.workspace import WorkspaceUnreachableError
@@ -39,6 +38,7 @@ from toolgate.tools.workspace.workspace import WorkspaceUnreachableError
 if TYPE_CHECKING:
     from toolgate.server.calls.policy.rules import Rule
     from toolgate.server.protocol.dispatcher import Method
+    from toolgate.server.protocol.registry_views import RegistryViews, WithheldPart
 
 MethodFunction = Callable[[Call], Any]
 ListMethods = Callable[["Server"], "Mapping[str, Method]"]  # the methods that a feature adds, by their names
@@ -170,62 +170,6 @@ class Capability(msgspec.Struct, frozen=True):
     settings: dict[str, Any]
 
 
-class WithheldPart(msgspec.Struct, frozen=True):
-    """A part that the server of this mount lists, and that is not served: `error` says why, and `decision` is the word
-    of the audit log."""
-
-    mount: str
-    part: Part
-    error: ToolError
-    decision: str
-
-
-class RegistryViews(Protocol):
-    """What is served differs between clients: other servers' lists depend on what a client can do."""
-
-    async def prepare(self, session: Session) -> None:
-        """Have what this client's lists show, or give up soon."""
-        ...
-
-    def view(self, session: Session, registry: Registry) -> Registry:
-        """Return what of `registry` this client is shown: the same object until that changes."""
-        ...
-
-    def list_served_uris(self, uri: str) -> list[str]:
-        """Return what a URI is served as, if several servers have it."""
-        ...
-
-    def list_skills(self, session: Session) -> list[dict[str, Any]]:
-        """Return the entries of the other servers' skills, which are read under the URIs that they name."""
-        ...
-
-    def find_withheld(self, session: Session, registry: Registry, kind: str, key: str) -> WithheldPart | None:
-        """Return a part that another server lists for this client and that is not served, or None. `kind`: "tools",
-        "prompts" or "resources"; `key`: its name or URI."""
-        ...
-
-    def list_own(self, principal: str, registry: Registry) -> Registry:
-        """Return `registry` without what other people alone are shown: the same object until that changes."""
-        ...
-
-    def hides(self, principal: str, part: Part) -> bool:
-        """Return whether a principal has switched off a part of `registry`."""
-        ...
-
-    def withholds(self, principal: str, template: Resource, uri: str) -> bool:
-        """Return whether a URI that matches a template is that of a part that is listed for a principal and not
-        served."""
-        ...
-
-    def end_session(self, session: Session) -> None:
-        """End what was kept for this session alone."""
-        ...
-
-    def instructions(self, session: Session) -> str:
-        """Return what this client's model reads of the other servers, or ""."""
-        ...
-
-
 class Server(msgspec.Struct, eq=False, dict=True):
     name: str
     version: str
@@ -251,7 +195,7 @@ class Server(msgspec.Struct, eq=False, dict=True):
     prepare: Callable[[str], Awaitable[None]] | None = None  # the same, where workspaces are elsewhere
     security_schemes: Callable[[str], list[dict[str, Any]]] | None = None  # scope → securitySchemes, with sign-in
     capabilities: Sequence[Capability] = ()  # beside those of the core
-    views: RegistryViews | None = None  # None: every client is shown the same; a feature may set it later
+    views: "RegistryViews | None" = None  # None: every client is shown the same; a feature may set it later
     on_refusal: "AsyncHook[[str, str, Rule | None]]" = msgspec.field(default_factory=AsyncHook)
     on_swap: Hook[[Registry, Registry]] = msgspec.field(default_factory=Hook)
     caches: "WeakKeyDictionary[Registry, ListCache]" = msgspec.field(default_factory=WeakKeyDictionary)
@@ -295,7 +239,7 @@ class Server(msgspec.Struct, eq=False, dict=True):
         is_far = resource.is_template and resource.relay is not None
         return is_far and self.views is not None and self.views.withholds(principal, resource, uri)
 
-    def find_withheld(self, session: Session, kind: str, key: Any) -> WithheldPart | None:
+    def find_withheld(self, session: Session, kind: str, key: Any) -> "WithheldPart | None":
         """Return a part of this name or URI that another server lists and that is not served, or None."""
         if self.views is None or not isinstance(key, str):
             return None
@@ -357,7 +301,7 @@ class Server(msgspec.Struct, eq=False, dict=True):
 def with_prepared_views(server: Server, answer: MethodFunction) -> MethodFunction:
     """Return `answer` for what depends on the parts of other servers."""
 
-    async def prepare_and_answer(views: RegistryViews, call: Call) -> Any:
+    async def prepare_and_answer(views: "RegistryViews", call: Call) -> Any:
         await views.prepare(call.session)
         answered = answer(call)
         return await answered if isawaitable(answered) else answered

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -11,7 +11,7 @@ from toolgate.server.base.text import escape_unprintable
 from toolgate.server.calls.client import InputRequired
 from toolgate.server.calls.tasks import LONGEST, CallTask
 from toolgate.server.methods import approval, execution
-from toolgate.server.methods.server import MethodFunction, Server, WithheldPart
+from toolgate.server.methods.server import MethodFunction, Server
 from toolgate.server.protocol import serialization
 from toolgate.server.protocol.errors import InvalidParams, format_name
 from toolgate.server.protocol.request_meta import client_name
@@ -24,6 +24,9 @@ from toolgate.tools.api.schema.schema import NEWS
 from toolgate.tools.api.text.cleaning import closest
 from toolgate.tools.api.tool import Tool, create_refusal
 from toolgate.tools.workspace.workspace import Workspace
+
+if TYPE_CHECKING:
+    from toolgate.server.protocol.registry_views import WithheldPart
 
 MAX_LOGGED = 1_000  # clients and names of arguments that are logged: a client may give itself any name
 MAX_NAME = 100  # characters of each in the log
@@ -280,14 +283,14 @@ async def _find_excess(server: Server, call: Call, scope: str) -> str | None:
     return too_many
 
 
-def _find_withheld(server: Server, call: Call) -> WithheldPart | None:
+def _find_withheld(server: Server, call: Call) -> "WithheldPart | None":
     """Return the tool of another server that is called and not served, or None for any other name."""
     name = call.params.get("name")
     is_served = isinstance(name, str) and name in _find_tools(server, call)
     return None if is_served else server.find_withheld(call.session, "tools", name)
 
 
-async def _refuse_withheld(server: Server, call: Call, withheld: WithheldPart) -> dict[str, Any]:
+async def _refuse_withheld(server: Server, call: Call, withheld: "WithheldPart") -> dict[str, Any]:
     """Return the result for a tool that is not served. It is limited and written down as that of one that is."""
     part = withheld.part
     call.mounted = withheld.mount, part.relay.original if part.relay is not None else part.key

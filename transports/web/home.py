@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from toolgate.server.base.merged_rows import merge_rows
+from toolgate.server.base.reports.client_settings import ClientSettings
 from toolgate.server.base.reports.health import ServerHealth
 from toolgate.server.base.reports.page_part import ALREADY_ENDED, ActionResult, PartAction
 from toolgate.server.base.version import VERSION
@@ -69,14 +70,6 @@ SANDBOXES = {  # the level of the sandbox, for people
 NOT_ENDED = "Some processes can’t be stopped: they run as another user."
 
 log = logging.getLogger("toolgate.http")
-
-
-class ClientSettings(msgspec.Struct, frozen=True):
-    """What clients read. `snippets` holds each client's configuration (title, text, where it belongs, the link that
-    adds it or ""); `unreached` are the titles of hosted clients that can't reach this server."""
-
-    snippets: Sequence[tuple[str, str, str, str]] = ()
-    unreached: Sequence[str] = ()
 
 
 class ServerFacts(msgspec.Struct, frozen=True):

@@ -4,9 +4,9 @@ import contextlib
 from collections.abc import AsyncGenerator
 
 from toolgate.server.app.host import AppHost
+from toolgate.server.base.reports.client_settings import ClientSettings
 from toolgate.server.config.transports import HTTP_TRANSPORTS
 from toolgate.server.features.clients import snippets
-from toolgate.transports.web.home import ClientSettings
 
 
 class ClientsFeature:

@@ -20,7 +20,6 @@ from toolgate.server.base.http.head import Head
 from toolgate.server.base.log_format import LOG_CONTEXT
 from toolgate.server.base.principals.principal import LOCAL, Principal
 from toolgate.server.base.principals.scopes import has_scopes
-from toolgate.server.calls.observers import Observers
 from toolgate.server.protocol import serialization
 from toolgate.server.protocol.dispatcher import Dispatcher
 from toolgate.server.protocol.messages import Inbound, Request, Result
@@ -151,21 +150,22 @@ class MissingScopes(msgspec.Struct, frozen=True):
 
 class ScopeCheck:
     """Compares callers' scopes with those that messages to the transport at `path` need. `identity(revision)` is the
-    server's, for results. `needed_scopes()` are those that any message may need: who has them all lacks none."""
+    server's, for results. `needed_scopes()` are those that any message may need: who has them all lacks none.
+    `on_missing(principal, client, request)` is called for each request that is refused."""
 
     def __init__(
         self,
         path: str,
         resource: ProtectedResource,
         dispatcher: Dispatcher,
-        observers: Observers,
+        on_missing: Callable[[str, str, Request], None],
         identity: Callable[[Revision], dict[str, Any]],
         needed_scopes: Callable[[], frozenset[str]],
     ) -> None:
         self.required_scopes = dispatcher.scopes_of
         self._path = path
         self._resource = resource
-        self._observers = observers
+        self._on_missing = on_missing
         self._identity = identity
         self._needed_scopes = needed_scopes
 
@@ -178,7 +178,7 @@ class ScopeCheck:
             return None
         for request in message if isinstance(message, list) else (message,):
             if isinstance(request, Request):
-                self._observers.scope_missing(principal.name, principal.client, request)
+                self._on_missing(principal.name, principal.client, request)
         missing = MissingScopes(self._challenge(wanted), MISSING_TEXT, None)
         if isinstance(message, Request) and _reads_challenge_in_result(message):
             return replace(missing, answer=self._format_result(message, missing))

@@ -27,8 +27,8 @@ from toolgate.server.features.mounts.parts.rewriting import UriRewriter
 from toolgate.server.features.mounts.parts.withheld import WithheldParts
 from toolgate.server.features.mounts.resource_uris import Contested, find_contested, format_contested, restore_contested
 from toolgate.server.features.mounts.upstream.errors import LOOP, MountError
-from toolgate.server.methods.server import WithheldPart
 from toolgate.server.protocol.errors import InvalidRequest
+from toolgate.server.protocol.registry_views import WithheldPart
 from toolgate.server.protocol.session import Session
 from toolgate.tools.api.context.context import Context
 from toolgate.tools.api.errors import ToolError
