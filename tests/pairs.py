@@ -3,6 +3,9 @@
 Most faults come from one value, or from two that meet. So the tests with the mark `pairs` run often enough that each
 two of a test, a value of one parameter and a value of another meet once: a test of two parameters runs each value of
 either once, and the tests of a module begin at different places of the product.
+
+Where the tests of a module share a parameter, such as the revision, the mark `rotated(n)` has each take the next n of
+its values: all of them run, each with a part of the tests.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -27,21 +30,45 @@ def choose(rows: Sequence[Row], first: int = 0) -> set[int]:
     return chosen
 
 
+def choose_next(count: int, number: int, turn: int) -> set[int]:
+    """Return the places of `number` values of `count`: each turn has the next ones, and after the last the first."""
+    return {place % count for place in range(turn * number, (turn + 1) * number)}
+
+
 def leave_to_the_soak(items: Iterable[pytest.Item]) -> None:
-    """Mark for the soak what tests with `pairs` need not run."""
-    marked = [
+    """Mark for the soak what tests with `pairs` or `rotated(n)` need not run."""
+    quick = [
         item
         for item in items
-        if isinstance(item, pytest.Function) and hasattr(item, "callspec") and _is_marked(item, "pairs")
+        if isinstance(item, pytest.Function) and hasattr(item, "callspec") and not _is_marked(item, "soak")
     ]
-    quick = [item for item in marked if not _is_marked(item, "soak")]
-    for turn, (_, group) in enumerate(groupby(quick, key=lambda item: item.nodeid.partition("[")[0])):
-        test = [*group]
+    _pair([item for item in quick if _is_marked(item, "pairs")])
+    _rotate([item for item in quick if _is_marked(item, "rotated") and not _is_marked(item, "pairs")])
+
+
+def _pair(quick: Sequence[pytest.Function]) -> None:
+    for turn, test in enumerate(_list_tests(quick)):
         rows = [*_rows(test)]
         chosen = choose(rows, turn) if rows else {*range(len(test))}
         for place, item in enumerate(test):
             if place not in chosen:
                 item.add_marker(pytest.mark.soak)
+
+
+def _rotate(quick: Sequence[pytest.Function]) -> None:
+    for turn, test in enumerate(_list_tests(quick)):
+        mark = test[0].get_closest_marker("rotated")
+        assert mark is not None
+        chosen = choose_next(len(test), *mark.args, turn)
+        for place, item in enumerate(test):
+            if place not in chosen:
+                item.add_marker(pytest.mark.soak)
+
+
+def _list_tests(items: Iterable[pytest.Function]) -> Iterator[list[pytest.Function]]:
+    """Yield the items of each test function."""
+    for _, group in groupby(items, key=lambda item: item.nodeid.partition("[")[0]):
+        yield [*group]
 
 
 def _is_marked(item: pytest.Item, name: str) -> bool:

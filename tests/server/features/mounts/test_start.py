@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.clients.raw_client import PATIENCE
+from tests.server.cli.test_cli import run
 
 LOAD = """
 import json, sys
@@ -35,16 +36,7 @@ def test_a_start_imports_the_feature_only_for_mounts(tmp_path: Path, has_mounts:
 
 def test_the_server_of_a_command_reads_the_mounts_of_the_config_file(tmp_path: Path) -> None:
     file = tmp_path / "named.toml"
-    words = (
-        sys.executable,
-        "-m",
-        "toolgate.server",
-        "tools",
-        "--config",
-        str(file),
-        "--state",
-        str(tmp_path / "state"),
-    )
+    words = ("tools", "--config", str(file), "--state", str(tmp_path / "state"))
     options = 'http = true\npublic_url = "https://tools.example.com"\ntools = ["Bash"]\n'
     for table, code, shown in (
         ("", 0, "Bash(command*"),
@@ -52,6 +44,6 @@ def test_the_server_of_a_command_reads_the_mounts_of_the_config_file(tmp_path: P
         ("[mounts]\ncommand = 'x'\n", 2, "write [mounts.NAME] above its lines"),
     ):
         file.write_text(options + table)
-        ran = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE, cwd=tmp_path, check=False)
+        ran = run(tmp_path, *words)
         assert ran.returncode == code and shown in ran.stdout + ran.stderr, ran
         assert "WebSearch(" not in ran.stdout

@@ -6,8 +6,6 @@ import os
 import signal
 import socket
 import struct
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -27,6 +25,7 @@ from tests.server.features.nodes.nodes import (
     remote_workspace,
     running_node,
 )
+from tests.servers import forked_command
 from tests.tools.shell_commands import BOUND, Caller, alive, text_of, until
 from toolgate.server.base.rpc import frames
 from toolgate.server.base.version import VERSION
@@ -341,12 +340,6 @@ def test_a_second_node_is_refused(node: NodeProcess, tmp_path: Path) -> None:
             "needs --node-certificate FILE: toolgate node certificate 127.0.0.1",
         ),
     ):
-        done = subprocess.run(
-            [sys.executable, "-m", "toolgate.server", "node", *words],
-            capture_output=True,
-            text=True,
-            cwd=ROOT,
-            timeout=BOUND,
-            check=False,
-        )
+        command = [forked_command.COMMAND, "node", *words]
+        done = forked_command.run(command, "", cwd=ROOT, env={"PATH": os.environ["PATH"]})
         assert (done.returncode, reason in done.stderr) == (2, True), done.stderr

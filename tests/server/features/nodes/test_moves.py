@@ -3,7 +3,6 @@
 import asyncio
 import os
 import subprocess
-import sys
 from functools import partial
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import pytest
 from tests.clients.raw_client import ROOT
 from tests.server.features.nodes.nodes import NodeProcess, fake_principal
 from tests.server.features.nodes.several_nodes import database, greet_nodes, place_at, several_gateway
+from tests.servers import forked_command
 from tests.tools.shell_commands import BOUND, until
 from toolgate.server.cli import main as cli
 from toolgate.server.features.nodes import rows as node_rows
@@ -24,15 +24,8 @@ from toolgate.tools.api.errors import ToolError
 
 
 def command(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "toolgate.server", "node", *words, "--state", str(folder / "gateway")],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        timeout=BOUND,
-        check=False,
-        env={"PATH": os.environ["PATH"]},
-    )
+    command = [forked_command.COMMAND, "node", *words, "--state", str(folder / "gateway")]
+    return forked_command.run(command, "", cwd=ROOT, env={"PATH": os.environ["PATH"]})
 
 
 def files_of(node: NodeProcess, person: str) -> list[str]:

@@ -5,12 +5,12 @@ import json
 import os
 import pty
 import select
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 from tests.clients.raw_client import COMMAND, PATIENCE
+from tests.servers import forked_command
 
 PROGRAM = Path(__file__).with_name("listed_server.py")
 
@@ -38,18 +38,17 @@ def ask_at_terminal(folder: Path, words: tuple[str, ...], answer: str) -> str:
     """Return what a command shows at a terminal to a person who types this answer."""
     outer, inner = pty.openpty()
     environment = {"PATH": "/usr/bin:/bin", "HOME": str(folder), "TERM": "dumb"}
-    with subprocess.Popen(
-        [COMMAND, *words], stdin=inner, stdout=inner, stderr=inner, cwd=folder, env=environment, start_new_session=True
-    ) as process:
-        os.close(inner)
-        try:
-            os.write(outer, f"{answer}\n".encode())
-            shown = b""
-            with contextlib.suppress(OSError):  # the end, on Linux
-                while select.select([outer], [], [], PATIENCE)[0] and (data := os.read(outer, 65_536)):
-                    shown += data
-            assert process.wait(PATIENCE) == 0, shown
-        finally:
-            process.kill()
-            os.close(outer)
+    with open(inner, "r+b", buffering=0) as terminal:
+        streams = {"stdin": terminal, "stdout": terminal, "stderr": terminal}
+        process = forked_command.start([COMMAND, *words], **streams, cwd=folder, env=environment)
+    try:
+        os.write(outer, f"{answer}\n".encode())
+        shown = b""
+        with contextlib.suppress(OSError):  # the end, on Linux
+            while select.select([outer], [], [], PATIENCE)[0] and (data := os.read(outer, 65_536)):
+                shown += data
+        assert process.wait(PATIENCE) == 0, shown
+    finally:
+        process.kill()
+        os.close(outer)
     return shown.decode()

@@ -2,10 +2,10 @@
 
 import asyncio
 import contextlib
+import os
 import socket
 import ssl
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -21,6 +21,7 @@ from tests.server.features.nodes.tls.certificates import (
     write_gateway_certificate,
     write_node_certificate,
 )
+from tests.servers import forked_command
 from tests.servers.reserved_port import kept_port
 from tests.tools.shell_commands import BOUND, text_of
 from toolgate.server.base.rpc import frames
@@ -221,11 +222,4 @@ def test_an_address_where_nobody_is_says_so(tmp_path: Path) -> None:
 
 
 def serve_node(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "toolgate.server", *words],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        timeout=BOUND,
-        check=False,
-    )
+    return forked_command.run([forked_command.COMMAND, *words], "", cwd=ROOT, env={"PATH": os.environ["PATH"]})
