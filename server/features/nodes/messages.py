@@ -86,7 +86,8 @@ class Welcome(msgspec.Struct, frozen=True, tag="welcome", array_like=True):
     `name` the one that it keeps. `root` is the one shared workspace, or None if each principal has a folder in
     `workspaces`. `max_people` is how many the node takes, 0 for any number. `knows_gateway`: the node still has
     the requests of this life of the gateway. `clock` is the node's, in seconds since the epoch, 0 where it does not
-    say. `isolates_environment` is that of its workspaces."""
+    say. `isolates_environment` is that of its workspaces. `NodeServer._welcome` makes it, `read_welcome` of the gateway
+    judges it: it may refuse what an older node does not say, with a sentence that names the release to upgrade to."""
 
     version: int
     release: str
