@@ -13,7 +13,6 @@ from toolgate.server.auth.login.throttle import ThrottledError
 from toolgate.server.base.principals.scopes import OFFLINE
 from toolgate.server.base.principals.sign_in_methods import PASSWORD
 from toolgate.server.base.reports.page_part import ALREADY_ENDED
-from toolgate.server.state.rows.people import BUILT_IN
 from toolgate.transports.web.consent import describe_scope
 from toolgate.transports.web.http import read_form, with_headers
 from toolgate.transports.web.page_context import (
@@ -118,7 +117,7 @@ class AccountPage:
         return (SIGNED_OUT, True) if is_ended else (ALREADY_ENDED, False)
 
     def _has_password(self, person: Person) -> bool:
-        return person.issuer == BUILT_IN and self._context.sign_in.accounts is not None
+        return person.has_account and self._context.sign_in.accounts is not None
 
     async def _change_password(self, request: Request, person: Person, fields: Mapping[str, str]) -> Response:
         """Change the password if the old one is right, sign all other browsers out, and keep this one signed in."""

@@ -58,6 +58,11 @@ class Person(msgspec.Struct, frozen=True):
     name: str
     email: str | None = None
 
+    @property
+    def has_account(self) -> bool:
+        """Return whether the person signs in with an account of this server."""
+        return self.issuer == BUILT_IN
+
 
 def save_person(connection: "Connection", person: Person, now: float) -> str:
     """Store the person who signs in, and return their subject."""

@@ -23,7 +23,6 @@ from toolgate.server.base.principals.sign_in_methods import (
     parse_method,
     provider_methods,
 )
-from toolgate.server.state.rows.people import BUILT_IN
 
 if TYPE_CHECKING:
     from toolgate.server.base.bus.bus import Counters, Keys
@@ -68,7 +67,7 @@ class SignInMethods(msgspec.Struct, frozen=True):
 
     def can_sign_in(self, person: Person) -> bool:
         """Return whether a person's method and its allowlist still admit them. The database has the accounts."""
-        if person.issuer == BUILT_IN:
+        if person.has_account:
             return self.accounts is not None
         if person.issuer == HEADER_ISSUER:
             return self.trusted_header is not None and self.trusted_header.permits(person)
