@@ -29,6 +29,7 @@ from toolgate.server.calls.recent_calls import CallFeed, RecentCalls
 from toolgate.server.calls.sharing import NoticeSharing, TaskSharing
 from toolgate.server.calls.tasks import CallTasks, key_of
 from toolgate.server.config.load import Config
+from toolgate.server.methods import lifecycle
 from toolgate.server.methods.server import Capability, ListMethods, Server, ServicePool
 from toolgate.server.protocol.dispatcher import Dispatcher
 from toolgate.server.protocol.notifications import Notifications
@@ -64,6 +65,7 @@ if TYPE_CHECKING:
     from toolgate.server.base.reports.page_part import PagePart
     from toolgate.server.calls.observers import Observer
     from toolgate.server.protocol.registry_views import RegistryViews
+    from toolgate.server.protocol.session import Session
     from toolgate.server.state.audit.store import AuditStore, EntryReader
     from toolgate.server.state.rows.working_directories import WorkingDirectories
     from toolgate.server.workspaces.retention import WorkspaceCleaner
@@ -238,6 +240,10 @@ class AppHost(StateHost):
         if (run.status != "killed" or run.reason is not None) and not end.is_earlier:  # what the model does not know
             end_notice.add(self.server().services.notices(principal), run)
         self.report_end()(principal, end)
+
+    async def share_session(self, session: "Session", uris: "Iterable[str]") -> None:
+        """Let this process notify a session of other replicas, whose subscriptions are now these."""
+        await lifecycle.share_session(self.server(), session, uris)
 
     # -- the defaults
 

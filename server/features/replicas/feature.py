@@ -97,7 +97,15 @@ class ReplicasFeature:
         return None if local is None else SharedCalls(self._get_bus(host), local)
 
     def _create_session_opener(self, host: AppHost) -> SharedSessionOpener:
-        return SharedSessionOpener(self._get_bus(host), host.server(), host.dispatcher())
+        server = host.server()
+        return SharedSessionOpener(
+            self._get_bus(host),
+            host.dispatcher(),
+            close=server.close_session,
+            share=host.share_session,
+            find_tool=lambda name: server.registry.tools.get(name),
+            now=server.now,
+        )
 
 
 def _end_process() -> None:
