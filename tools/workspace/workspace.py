@@ -32,6 +32,9 @@ class ProgramInputError(ToolError):
     """The program takes no more input: it has ended, or closed its standard input."""
 
 
+WORKSPACE_ERRORS = (WorkspaceMovedError, ProgramInputError)  # what a workspace elsewhere raises by their names
+
+
 class ProgramEnd(msgspec.Struct, frozen=True):
     """The end of a program: its exit code (128 + N for signal N; None if unknown), the limits that it reached, in
     words, and why the server ended it, or None."""

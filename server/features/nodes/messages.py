@@ -15,18 +15,19 @@ from typing import Any, Protocol
 
 import msgspec
 
-from toolgate.server.base.rpc.errors import ErrorData
+from toolgate.server.base.rpc.errors import ErrorData, ErrorTable
 from toolgate.server.base.rpc.frames import NOTHING
 from toolgate.server.base.rpc.methods import MethodTable, list_methods, pick_methods
 from toolgate.server.features.nodes.pages.methods import PageMethods
 from toolgate.server.features.nodes.report import NodeLoad
 from toolgate.tools.workspace.output.run_record import Run
-from toolgate.tools.workspace.workspace import ProgramAccess, ProgramEnd, Workspace
+from toolgate.tools.workspace.workspace import WORKSPACE_ERRORS, ProgramAccess, ProgramEnd, Workspace
 
 VERSION = 2  # of these messages
 SPOKEN = (1, VERSION)  # with the release before's, the newest last
 NEWER_ARGUMENTS = {"previous": 2}  # argument → the version that knows it: an older node starts the command without it
 PROGRAMS_SINCE = 2  # the version of a node that can hold programs
+ERRORS = ErrorTable(*WORKSPACE_ERRORS)
 MAX_DATA = 16 * 2**20  # bytes that one answer may hold: four of them fit a frame
 
 # -- from the gateway

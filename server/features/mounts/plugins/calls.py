@@ -13,7 +13,8 @@ from typing import Any
 
 import msgspec
 
-from toolgate.server.base.rpc import errors, frames
+from toolgate.server.base.rpc import frames
+from toolgate.server.base.rpc.errors import ErrorData
 from toolgate.server.base.rpc.frames import create_decoder
 from toolgate.server.calls.client import InputRequired
 from toolgate.server.calls.client_questions import CAPABILITY
@@ -218,7 +219,7 @@ async def answer_request(call: PluginCall, request: FlightRequest, name: str) ->
         call.questions[request.id] = questions
         return ContextAnswer(ends=True)
     except Exception as error:  # noqa: BLE001  # the plugin is told; our own faults are logged
-        fault = errors.error_to_data(error) or _log_fault(name)
+        fault = data.ERRORS.to_data(error) or _log_fault(name)
         drop_tracebacks(error)
         return ContextAnswer(error=fault)
 
@@ -235,7 +236,7 @@ async def _perform(call: PluginCall, name: str, arguments: msgspec.Raw) -> Any:
     return await getattr(getattr(call.context, owner), attribute)(**given)
 
 
-def _log_fault(name: str) -> errors.ErrorData:
+def _log_fault(name: str) -> ErrorData:
     reference = secrets.token_hex(6)
     log.exception("reference %s: ctx.%s failed", reference, name)
-    return errors.ErrorData("ToolError", f"ctx.{name} failed, reference {reference}")
+    return ErrorData("ToolError", f"ctx.{name} failed, reference {reference}")

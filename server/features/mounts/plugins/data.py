@@ -6,13 +6,15 @@ from typing import Any
 
 import msgspec
 
-from toolgate.server.base.rpc.errors import ErrorData
+from toolgate.server.base.rpc.errors import ErrorData, ErrorTable
 from toolgate.server.base.rpc.frames import NOTHING
 from toolgate.tools.api.context.services import Settings
 from toolgate.tools.api.function import Parameters
 from toolgate.tools.api.prompt import PromptArgument
 from toolgate.tools.api.tool import InPlan
+from toolgate.tools.workspace.workspace import WORKSPACE_ERRORS
 
+ERRORS = ErrorTable(*WORKSPACE_ERRORS)  # a plugin meets them in `ctx.workspace`
 MAX_MESSAGE = 31 * 2**20  # bytes of what one message carries: both ends take 32 MiB with what is around it
 
 # -- methods of the process

@@ -13,7 +13,6 @@ from typing import Any
 
 import msgspec
 
-from toolgate.server.base.rpc import errors
 from toolgate.server.calls.client import InputRequired
 from toolgate.server.features.mounts.plugins import calls, data
 from toolgate.server.features.mounts.plugins.calls import PluginCall
@@ -164,7 +163,7 @@ class IsolatedPlugin:
         if failure.cwd is not None:
             calls.move_caller(call.context, failure.cwd)
         if failure.error is not None:
-            error = errors.data_to_error(failure.error)
+            error = data.ERRORS.to_error(failure.error)
             return error if isinstance(error, ToolError) else PluginFaultError(repr(error))
         if failure.questions:
             return _to_questions(call, failure.questions)

@@ -6,18 +6,18 @@ from typing import Any, Self
 
 import msgspec
 
-from toolgate.server.base.rpc import errors
+from toolgate.server.base.rpc.errors import ASKING_ERRORS
 from toolgate.server.base.rpc.methods import ApiMethod, add_requests
 from toolgate.server.base.text import escape_unprintable
 from toolgate.server.features.nodes.address import NodeAddress
 from toolgate.server.features.nodes.gateway import node_texts
 from toolgate.server.features.nodes.gateway.link import NodeLink
-from toolgate.server.features.nodes.messages import METHODS, VERSION, NodeAnswer, NodeMethods, drop_newer
+from toolgate.server.features.nodes.messages import ERRORS, METHODS, VERSION, NodeAnswer, NodeMethods, drop_newer
 from toolgate.tools.api.context.spans import Attributes, span
 from toolgate.tools.api.errors import ToolError
 
 # What a node may raise: only a gateway asks its clients
-NODE_ERRORS = errors.TOOL_ERRORS.keys() - {each.__name__ for each in errors.ASKING_ERRORS} | errors.PYTHON_ERRORS.keys()
+NODE_ERRORS = ERRORS.names - {each.__name__ for each in ASKING_ERRORS}
 
 MAX_NAME = 40  # characters of an error's name
 
@@ -51,7 +51,7 @@ def _read_answer(method: ApiMethod, answer: NodeAnswer) -> Any:
         return node_texts.clean_answer(method.result.decode(answer.result))
     if answer.error.name not in NODE_ERRORS:
         raise msgspec.ValidationError(f"no node raises {answer.error.name[:MAX_NAME]}")
-    raise errors.data_to_error(node_texts.clean_error(answer.error))
+    raise ERRORS.to_error(node_texts.clean_error(answer.error))
 
 
 async def request(link: NodeLink, principal: str, name: str, *words: Any, **keywords: Any) -> Any:

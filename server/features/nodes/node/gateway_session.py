@@ -10,9 +10,11 @@ from typing import Any
 import msgspec
 
 from toolgate.server.base.principals.principal import LOCAL_NAME
-from toolgate.server.base.rpc import errors, frames
+from toolgate.server.base.rpc import frames
+from toolgate.server.base.rpc.errors import ErrorData
 from toolgate.server.base.rpc.fair_room import FairRoom
 from toolgate.server.features.nodes.messages import (
+    ERRORS,
     MAX_DATA,
     METHODS,
     MOVE_METHODS,
@@ -40,7 +42,7 @@ MAX_ANSWERS = 48 * 2**20  # bytes of answers that the gateway has not taken: the
 MAX_PIECES = 8 * 2**20  # bytes of pieces that it has not taken: four that are read at once, and many short ones
 MAX_PROGRAMS = 64 * 2**20  # bytes that programs under way may print: two with the largest limit, and those of others
 MAX_UNTAKEN = 2 * MAX_ANSWERS  # bytes of these with answers whose size is known only when they are there
-NO_ROOM = errors.ErrorData("ToolError", "too many answers wait to be taken: call again")
+NO_ROOM = ErrorData("ToolError", "too many answers wait to be taken: call again")
 SMALL = 2**18  # bytes of an answer for which no room is reserved: most commands print less
 REATTACH = 3.0  # seconds in which a gateway may come back before its commands are background tasks
 STARTS = frozenset(("node.start", "node.execute"))  # a cancellation ends the command, as soon as it has an id
@@ -187,7 +189,7 @@ class GatewaySession:
                 self._finish_adopted(request)
             raise
         except Exception as error:  # noqa: BLE001  # the gateway is told; our own faults are logged
-            data = errors.error_to_data(error) or _log_fault(request.name)
+            data = ERRORS.to_data(error) or _log_fault(request.name)
             drop_tracebacks(error)
             frame = frames.encode_frame(NodeAnswer(request.number, error=data))
         room = self._find_room(request)
@@ -316,7 +318,7 @@ class GatewaySession:
             await asyncio.wait([request.task])
         if request.run_id is not None and request.name in STARTS:
             await self._discard(request.principal, request.run_id)
-        self.send(NodeAnswer(request.number, error=errors.ErrorData("ToolError", "cancelled")))
+        self.send(NodeAnswer(request.number, error=ErrorData("ToolError", "cancelled")))
 
     def _withdraw(self, request: GatewayRequest) -> None:
         """End the command that starts if it still waits for its sandbox."""
@@ -354,7 +356,7 @@ class GatewaySession:
         task.add_done_callback(self._adopting.discard)
 
 
-def _log_fault(name: str) -> errors.ErrorData:
+def _log_fault(name: str) -> ErrorData:
     reference = secrets.token_hex(6)
     log.exception("reference %s: %s failed", reference, name)
-    return errors.ErrorData("ToolError", f"the node failed at {name}, reference {reference}")
+    return ErrorData("ToolError", f"the node failed at {name}, reference {reference}")

@@ -10,7 +10,8 @@ from typing import Any
 
 import msgspec
 
-from toolgate.server.base.rpc import errors, frames
+from toolgate.server.base.rpc import frames
+from toolgate.server.base.rpc.errors import ErrorData
 from toolgate.server.features.mounts.plugins import data
 from toolgate.server.features.mounts.plugins.data import ContextAnswer
 from toolgate.server.features.mounts.upstream.peer import PROGRESS, REQUEST
@@ -90,7 +91,7 @@ class ServerLink:
         if answer.ends:
             raise QuestionAskedError(number)
         if answer.error is not None:
-            raise errors.data_to_error(answer.error)
+            raise data.ERRORS.to_error(answer.error)
         return answer.result
 
     def take_answer(self, message: bytes | bytearray | memoryview) -> bool:
@@ -124,4 +125,4 @@ def _read_answer(answer: _Answer) -> ContextAnswer:
     if not isinstance(answer.result, msgspec.UnsetType):
         result: ContextAnswer = _decode_result(answer.result)
         return result
-    return ContextAnswer(error=errors.ErrorData(ToolError.__name__, "the call is over"))
+    return ContextAnswer(error=ErrorData(ToolError.__name__, "the call is over"))

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from toolgate.server.base.rpc import errors, frames
+from toolgate.server.base.rpc import frames
 from toolgate.server.base.version import VERSION
 from toolgate.server.features.mounts.plugins import api, data
 from toolgate.server.features.mounts.plugins.data import CallFailure, CallState, ContextData, LoadFailure
@@ -178,7 +178,7 @@ class PluginServer:
             else:  # the plugin's own cancellation
                 failure = CallFailure(fault=traceback.format_exc())
         except ToolError as error:
-            failure = CallFailure(error=errors.error_to_data(error))
+            failure = CallFailure(error=data.ERRORS.to_data(error))
             drop_tracebacks(error)
         except BaseException as error:  # noqa: BLE001
             questions = find_questions(error)
