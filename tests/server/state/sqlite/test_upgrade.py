@@ -40,11 +40,16 @@ Rows = dict[str, list[dict[str, Any]]]
 
 
 def made(folder: Path, number: int = VERSION) -> Path:
-    """Return a state folder with the fixture's database of that version."""
+    """Return the database of a state folder, with the fixture of that version."""
+    return run_script(folder, FIXTURES / f"{number}.sql")
+
+
+def run_script(folder: Path, script: Path) -> Path:
+    """Return the database of a state folder, which a script has made."""
     (folder / "state").mkdir(mode=0o700, parents=True)
     database = folder / "state" / "state.db"
     with contextlib.closing(sqlite3.connect(database)) as connection:
-        connection.executescript((FIXTURES / f"{number}.sql").read_text())
+        connection.executescript(script.read_text())
         connection.execute("PRAGMA journal_mode = WAL")
     database.chmod(0o600)
     return database
@@ -183,8 +188,9 @@ def test_the_present_version_is_the_last_migration_and_has_a_fixture(
 @pytest.mark.soak
 def test_the_fixture_of_a_next_version_can_be_made(tmp_path: Path) -> None:
     database = made(tmp_path)
-    (tmp_path / "now.sql").write_text(fixture.made(tmp_path / "used"))
-    now = rows(made(tmp_path / "now", tmp_path / "now.sql"))
+    script = tmp_path / "now.sql"
+    script.write_text(fixture.made(tmp_path / "used"))
+    now = rows(run_script(tmp_path / "now", script))
     assert now.keys() == rows(database).keys() and all(now.values())
 
 
