@@ -323,8 +323,8 @@ class EventSubscriptions:
                 self._drop(id)  # its row goes with the next sweep
 
     def _deliver_now(self, held: StoredSubscription) -> None:
-        """Deliver what waits for a subscription, also what would be tried again later."""
-        if self._outbox.is_own(held.id):
+        """Deliver what waits for a subscription, also what would be tried again later: not word of its end."""
+        if held.id in self._active and self._outbox.is_own(held.id):
             self.queue.add(to_pending(held))
             self.queue.retry_now(held.id)
 

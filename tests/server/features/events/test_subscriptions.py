@@ -511,6 +511,21 @@ def test_the_end_of_a_subscription_is_told_by_the_next_server_until_it_is_heard(
     run(begin_again, tmp_path / "begun", schedule=NEVER)
 
 
+def test_the_end_of_a_new_subscription_is_told_again_no_sooner_than_another(tmp_path: Path) -> None:
+    async def body(here: Inside, sender: FakeSender) -> None:
+        sender.answers.append(500)
+        made = await subscribe(here)
+        await events_of(here.app).forget(named("ada"))
+        other = await subscribe(here, "bob")
+        await unsubscribe(here, "bob")
+        await create(here, "while it had lapsed", "bob")
+        await subscribe(here, "bob", cursor=other["cursor"])
+        await sender.wait(2)  # what waits for a new subscription is sent after a while, and the first one's is over
+        assert [post.subscription for post in sender.posts] == [made["id"], other["id"]]
+
+    run(body, tmp_path, schedule=NEVER)
+
+
 def test_a_principal_who_is_removed_leaves_nothing(tmp_path: Path) -> None:
     async def body(here: Inside, sender: FakeSender) -> None:
         await subscribe(here)
