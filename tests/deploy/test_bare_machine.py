@@ -1,5 +1,6 @@
 """`make` on a machine that has only Python, for root and for a user without rights."""
 
+import os
 import subprocess
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from tests.clients.raw_client import ROOT
 from tests.servers.reserved_port import kept_port
 
+RECIPE = {"MAKELEVEL": "1", "MAKEFLAGS": "w", "MFLAGS": "-w"}  # as if a make ran the tests
 WITHIN = 400  # seconds: some sixty packages may have to be downloaded
 UNCOMPILED = """\
 from importlib.util import cache_from_source
@@ -18,7 +20,8 @@ print(len(sources) > 1000, [path for path in sources if not Path(cache_from_sour
 
 def bare(*words: str) -> subprocess.CompletedProcess[str]:
     command = [str(ROOT / ".ci" / "bare"), *words]
-    told = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=WITHIN)
+    environment = {**os.environ, **RECIPE}
+    told = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=WITHIN, env=environment)
     if told.stderr.startswith("bare: "):
         pytest.fail(told.stderr.splitlines()[0], pytrace=False)
     return told
