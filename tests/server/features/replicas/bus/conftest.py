@@ -11,10 +11,13 @@ from msgspec.structs import replace
 from tests.clients.raw_client import PATIENCE
 from tests.servers.redis_server import RedisProcess, redis_server
 from toolgate.server.base.bus.bus import Bus
-from toolgate.server.base.bus.settings import BusSettings
+from toolgate.server.base.bus.settings import BusSettings, LeaseTimes
 from toolgate.server.features.replicas.open_bus import open_bus
 
 LONGEST = 120.0  # seconds of one test: test machines are slow at times
+
+# A busy machine renews late, which may pass for an absence of Redis: then no replica would be found dead.
+STEADY = LeaseTimes(lease=LONGEST, pause=LONGEST, mercy=0.001)
 
 Check = Callable[[Bus], Awaitable[None]]
 

@@ -7,15 +7,15 @@ from contextlib import asynccontextmanager
 
 from msgspec.structs import replace
 
-from tests.server.features.replicas.bus.conftest import LONGEST, eventually
+from tests.server.features.replicas.bus.conftest import LONGEST, STEADY, eventually
 from tests.servers.redis_server import RedisProcess
 from toolgate.server.base.bus.bus import Bus, UndeliveredError
-from toolgate.server.base.bus.settings import PREFIX, BusSettings, LeaseTimes, name_prefix
+from toolgate.server.base.bus.settings import PREFIX, BusSettings, name_prefix
 from toolgate.server.features.replicas.open_bus import open_bus
 from toolgate.server.features.replicas.redis.description import describe_redis
 from toolgate.server.features.replicas.redis_url import parse_redis_url
 
-EARLIER = BusSettings(lease=LeaseTimes(mercy=0.001))  # its prefix is that of all deployments
+EARLIER = BusSettings(lease=STEADY)  # its prefix is that of all deployments
 HERE = replace(EARLIER, prefix=name_prefix("a" * 16), meets_earlier=True)
 THERE = replace(HERE, prefix=name_prefix("b" * 16))
 

@@ -5,10 +5,10 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from tests.server.features.replicas.bus.conftest import LONGEST, use_bus, with_prefix
+from tests.server.features.replicas.bus.conftest import LONGEST, STEADY, eventually, use_bus, with_prefix
 from tests.servers.redis_server import RedisProcess
 from toolgate.server.base.bus.bus import Bus
-from toolgate.server.base.bus.settings import BusSettings, LeaseTimes, StreamLimits
+from toolgate.server.base.bus.settings import BusSettings, StreamLimits
 
 RECORD = {  # as large as a session's record is
     "principal": "https://accounts.example.com ada@example.com",
@@ -26,8 +26,7 @@ RECORD = {  # as large as a session's record is
 
 
 def run(server: RedisProcess, check: Callable[[Bus, str], Awaitable[None]], limits: StreamLimits | None = None) -> None:
-    lease = LeaseTimes(mercy=0.001)  # a busy machine may pass for an absence of Redis: nobody would be judged for long
-    settings = with_prefix(BusSettings(command=LONGEST, streams=limits or StreamLimits(), lease=lease))
+    settings = with_prefix(BusSettings(command=LONGEST, streams=limits or StreamLimits(), lease=STEADY))
     asyncio.run(use_bus(server.unix_url, lambda bus: check(bus, settings.prefix), settings))
 
 
@@ -76,6 +75,10 @@ def test_a_stream_that_is_full_takes_no_more(shared_redis: RedisProcess) -> None
 
 def test_names_that_clients_invent_take_bounded_room(shared_redis: RedisProcess) -> None:
     async def check(bus: Bus, prefix: str) -> None:
+        async def is_dead() -> bool:
+            return not await bus.replica.is_alive("f" * 8)
+
+        await eventually(is_dead)  # the mercy of the first lease is over
         for first in range(0, 12_000, 1_000):
             names = [f"{number:08x}" for number in range(first, first + 1_000)]
             assert not any(await asyncio.gather(*(bus.replica.is_alive(name) for name in names)))

@@ -8,14 +8,14 @@ from contextlib import asynccontextmanager
 import pytest
 from msgspec.structs import replace
 
-from tests.server.features.replicas.bus.conftest import LONGEST, eventually, with_prefix
+from tests.server.features.replicas.bus.conftest import LONGEST, STEADY, eventually, with_prefix
 from tests.server.features.replicas.bus.replica_process import ReplicaProcess, replica_process
 from tests.servers.redis_server import RedisProcess
 from toolgate.server.base.bus.bus import Bus, NoReplyError, StreamEntry, UndeliveredError
 from toolgate.server.base.bus.settings import BusSettings, LeaseTimes
 from toolgate.server.features.replicas.open_bus import open_bus
 
-NO_MERCY = BusSettings(lease=LeaseTimes(mercy=0.001))  # these replicas are not the first after a loss of data
+NO_MERCY = BusSettings(lease=STEADY)  # these replicas are not the first after a loss of data
 
 
 @asynccontextmanager
