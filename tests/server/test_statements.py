@@ -27,6 +27,12 @@ def record(*words):
 
 event.listen(Engine, "before_cursor_execute", record)
 """
+AWAITED = ("callback", "task", "oauth_person", "oauth_grant", "event_log", "event_subscription")
+LISTED = {  # (table, a part of the statement) → why it may walk the table
+    ("event_subscription", "WHERE event_subscription.active"): "once, at the start: all are taken up",
+    ("event_delivery", "min(event_delivery.number)"): "the same",
+    ("event_end", "ORDER BY event_end.ended_at"): "the same",
+}
 TOOLS = (
     ("TaskManager", {"action": "create", "query": "", "text": "tea"}),
     ("TaskManager", {"action": "list", "query": ""}),
@@ -47,12 +53,12 @@ def test_the_statements_of_a_server_in_use_walk_no_table_that_grows(tmp_path: Pa
 
     def has_all() -> bool:
         text = file.read_text()
-        return all(
-            f"FROM {table}" in text for table in ("callback", "task", "oauth_person", "oauth_grant", "event_log")
-        )
+        return all(f"FROM {table}" in text for table in AWAITED)
 
+    with signed_site(tmp_path) as signed:  # the next server takes up events, as this one has some
+        ask(signed.site, signed.token(), "events/poll", name="todo.changed", cursor=None, maxEvents=1)
     with signed_site(tmp_path, "-p", str(folder)) as signed:
-        token = signed.token()
+        token = signed.token(noted=False)
         ask(signed.site, token, "events/poll", name="todo.changed", cursor=None, maxEvents=1)
         for name, arguments in TOOLS:
             assert not call(signed.site, token, name, arguments).get("isError"), name
@@ -61,4 +67,7 @@ def test_the_statements_of_a_server_in_use_walk_no_table_that_grows(tmp_path: Pa
         assert eventually(has_all)
     walks = json.loads(file.read_text())
     growing = metadata.tables.keys() - SMALL.keys()
-    assert {text: found for text, tables in walks.items() if (found := growing.intersection(tables))} == {}
+    found = [(table, text) for text, tables in walks.items() for table in growing.intersection(tables)]
+    assert [
+        (table, text) for table, text in found if not any(table == name and part in text for name, part in LISTED)
+    ] == []
