@@ -58,11 +58,12 @@ def lend(
     )
 
 
-async def call(tool: Tool, arguments: dict[str, Any], **lent: Any) -> Output:
-    """Return the tool's answer; structured content, checked against its schema, is plain data."""
+async def call(tool: Tool, arguments: dict[str, Any], *, bound: float = BOUND, **lent: Any) -> Output:
+    """Return the tool's answer, which takes `bound` seconds at most; structured content, checked against its schema,
+    is plain data."""
     nothing: Any = None
     services = lend(**lent)
-    output = await asyncio.wait_for(tool.run(arguments, Context(services, nothing)), BOUND)
+    output = await asyncio.wait_for(tool.run(arguments, Context(services, nothing)), bound)
     structured = msgspec.to_builtins(output.structured)
     if structured is not None:
         assert tool.output is not None

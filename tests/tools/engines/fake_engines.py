@@ -9,7 +9,7 @@ import msgspec
 
 from tests.tools.engines import answers as shapes
 from tests.tools.fake_web_site import Answer, Site, site
-from tests.tools.tool_calls import call
+from tests.tools.tool_calls import BOUND, call
 from toolgate.tools.api.content import Output
 from toolgate.tools.api.context.services import Settings
 from toolgate.tools.api.outbound.fetch import Web
@@ -41,7 +41,8 @@ class FakeEngines:
     clock: Clock
 
     async def find(self, query: str = "frobs", hold: float = 45.0) -> Output:
-        return await call(web_search, {"query": query}, search=self.search, settings=Settings(hold=hold))
+        bound = BOUND + min(hold, self.search.deadline)
+        return await call(web_search, {"query": query}, bound=bound, search=self.search, settings=Settings(hold=hold))
 
     async def statuses(self, query: str = "frobs") -> dict[str, tuple[str, int]]:
         return table(await self.find(query))
