@@ -95,7 +95,7 @@ def planner(
             os.chown(made / name, user, user)
         command = run_as(user, made)
     how = {"command": command} if command else {}
-    limits = ["--limit", "calls=0", "--limit", "calls:tools:shell=0", *limits]
+    limits = ["--hold", "5m", "--limit", "calls=0", "--limit", "calls:tools:shell=0", *limits]
     limits += ["--sandbox-paths", str(prepare_outside(made / "out"))] if level == "bwrap" else []
     if level != "bwrap":
         prepare_outside(made / "out")
@@ -142,7 +142,7 @@ def check_writes(
         before = contents(mine.root, out)
         assert "Plan mode is on" in mine.call("PlanMode", action="enter", goal="look")[0]
 
-        shown = mine.bash(f"{exports}; {SYSTEM_PYTHON} -I runner.py plan scripts.json", timeout=120_000)
+        shown = mine.bash(f"{exports}; {SYSTEM_PYTHON} -I runner.py plan scripts.json", timeout=280_000)
 
         found = verdicts(shown)
         came_off = {name: what for name, (kind, what) in found.items() if kind == "changed"}
