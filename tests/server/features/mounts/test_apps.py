@@ -44,7 +44,7 @@ def _find_views(meta: dict[str, Any]) -> tuple[str, str]:
     return meta["ui"]["resourceUri"], meta["ui/resourceUri"]
 
 
-@pytest.mark.pairs
+@pytest.mark.brief(f"map-{STATELESS}")
 @pytest.mark.parametrize("revision", ["2025-11-25", STATELESS])
 @pytest.mark.parametrize("app", APPS)
 def test_a_view_is_found_under_the_uri_that_its_tool_names(
@@ -64,7 +64,7 @@ def test_a_view_is_found_under_the_uri_that_its_tool_names(
     assert view["contents"] == own_view["contents"] and view["contents"][0]["mimeType"] == KIND
 
 
-@pytest.mark.pairs
+@pytest.mark.brief("system-monitor-2025-11-25")
 @pytest.mark.parametrize("revision", ["2025-11-25", STATELESS])
 @pytest.mark.parametrize("app", APPS)
 def test_of_two_mounts_with_one_view_each_tool_names_its_own(

@@ -123,7 +123,7 @@ PYPI_SERVERS = {  # `make frameworks` installs them
     "time": RealServer(_pypi("-m", "mcp_server_time"), TIME, (STATELESS, "auto")),
     "fetch": RealServer(_pypi("-m", "mcp_server_fetch", "--ignore-robots-txt"), FETCH, (STATELESS, "auto")),
 }
-SOAKED = [pytest.param(name, marks=pytest.mark.soak) for name in PYPI_SERVERS]
+QUICK = ("everything", "files", "sdk", "typescript 2, modern")  # one of each kind, and each era
 
 
 def _make_repository(folder: Path) -> None:
@@ -156,7 +156,7 @@ def pages() -> Iterator[str]:
         listening.shutdown()
 
 
-@pytest.fixture(params=[*SERVERS, *SOAKED])
+@pytest.fixture(params=[*SERVERS, *PYPI_SERVERS])
 def pair(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     """Yield a real server alone, the same one mounted, and what to call."""
     folder = tmp_path / "folder"
@@ -209,6 +209,7 @@ def _list(server: Server, method: str, field: str, key: str) -> Any:
     return _without_names(found[field], key) if field in found else []
 
 
+@pytest.mark.brief(*QUICK)
 def test_lists_and_results_equal_what_the_server_gives_alone(pair: tuple[Server, Server, list[Any]]) -> None:
     alone, through, calls = pair
     assert eventually(lambda: any(ORIGINAL in tool.get("_meta", {}) for tool in through.request("tools/list")["tools"]))

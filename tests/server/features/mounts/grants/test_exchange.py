@@ -83,6 +83,9 @@ def idp() -> Iterator[EnterpriseProvider]:
         yield made
 
 
+pytestmark = pytest.mark.rotated(1)  # the ways
+
+
 @pytest.fixture(params=WAYS)
 def way(request: pytest.FixtureRequest) -> str:
     return str(request.param)
@@ -292,7 +295,7 @@ def test_without_a_provider_a_call_and_doctor_say_so(start: Start, tmp_path: Pat
     server.request("tools/list")
     told = run(tmp_path, server.state, "mount", "test", "far")
     assert "IDENTITY_MISSING: people have tokens there who sign in over HTTP with --login oidc" in told
-    said = run(tmp_path, server.state, "doctor")
+    said = run(tmp_path, server.state, "doctor", "--browser", "none")
     assert "far can be called by nobody, as no identity provider signs people in here" in said
     assert far.asked == []
 

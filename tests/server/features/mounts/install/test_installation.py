@@ -144,6 +144,7 @@ def test_what_can_not_be_installed_is_not_added_and_leaves_nothing(
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root has all levels")
 @pytest.mark.programs("bwrap")
+@pytest.mark.brief("bwrap")  # test_places.py has both levels
 @pytest.mark.parametrize("level", ["bwrap", "uid"])
 def test_a_sandbox_sees_what_is_installed_and_can_not_change_it(add: Add, tmp_path: Path, level: str) -> None:
     folder = Path(tempfile.mkdtemp(prefix="toolgate-mount-"))

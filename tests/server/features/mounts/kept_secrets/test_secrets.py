@@ -57,6 +57,9 @@ def header_mount(far: FarSite, *lines: str) -> str:
     return url_mount(far.url, "far", 'headers = { X-Far-Key = "Bearer ${secret:KEY}" }', *lines)
 
 
+pytestmark = pytest.mark.rotated(1)  # the eras
+
+
 @pytest.fixture(params=["legacy", "modern"])
 def far(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[FarSite]:
     with far_site(tmp_path, request.param) as opened:

@@ -119,6 +119,7 @@ def test_the_page_of_codes_says_what_the_documentation_says() -> None:
     assert {code: told.get(code) for code in CODES} == CODES
 
 
+@pytest.mark.brief("None", "['b']")
 @pytest.mark.parametrize("name", [None, ["b"], {"b": 1}, 3, ""], ids=str)
 def test_a_tool_without_a_name_of_its_own_is_left_out(tmp_path: Path, name: Any) -> None:
     mount = ListedMount(tmp_path, "legacy", 'on_change = "allow"')

@@ -107,8 +107,9 @@ def test_nobody_else_sees_or_posts_to_it(office: Office) -> None:
     assert list_buttons(boss.get(PATH)) == [bobs]
 
 
-def test_ten_thousand_connections_come_in_pages(office: Office) -> None:
-    office.add_connections(10_000)
+@pytest.mark.parametrize("count", [1_000, pytest.param(10_000, marks=pytest.mark.soak)])
+def test_many_connections_come_in_pages(office: Office, count: int) -> None:
+    office.add_connections(count)
     boss = office.eve.browser()
     page = boss.get(PATH)
     first = list_buttons(page)

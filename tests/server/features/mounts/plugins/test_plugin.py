@@ -87,6 +87,7 @@ def both(start: Start, folder: Path, **how: Any) -> list[Server]:
     return [start("-p", str(ROOT / "tests" / "plugins"), *options, **how) for options in ((), ("--isolate-plugins",))]
 
 
+@pytest.mark.brief("2025-11-25", STATELESS)
 @pytest.mark.parametrize("revision", ["2025-03-26", "2025-11-25", STATELESS])
 def test_a_client_sees_the_same_of_a_plugin_in_another_process(start: Start, tmp_path: Path, revision: str) -> None:
     here, there = both(start, tmp_path, revision=revision)

@@ -157,7 +157,7 @@ KINDS = {
     "FastMCP": fastmcp,
     "ContextForge": context_forge,
 }
-SOAKED = ("ContextForge",)  # `make peers` installs it, and it starts slowly
+QUICK = ("oidc-provider", "TypeScript SDK")  # they start in a second
 
 
 class ForeignScene:

@@ -250,6 +250,7 @@ def test_a_sign_in_that_does_not_help_is_asked_for_once(scene: Scene, mode: str)
     run(main())
 
 
+@pytest.mark.brief("legacy-nothing", f"{STATELESS}-accept")
 @pytest.mark.parametrize(("mode", "action"), [("legacy", "accept"), ("legacy", "nothing"), (STATELESS, "accept")])
 def test_one_who_never_comes_back_gets_the_link_as_text(tmp_path: Path, far: FarSignIn, mode: str, action: str) -> None:
     async def stay(_: App) -> str:

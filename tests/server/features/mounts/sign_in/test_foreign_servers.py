@@ -3,7 +3,6 @@ those that get the link as text."""
 
 import contextlib
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
@@ -11,7 +10,7 @@ from tests.clients.raw_client import STATELESS, eventually
 from tests.interop.official_clients import crossed
 from tests.interop.test_sign_in_links import talk
 from tests.server.features.mounts.sign_in.app import connect, disconnect, open_app, run
-from tests.server.features.mounts.sign_in.foreign_servers import KINDS, SOAKED, ForeignScene, scene_with
+from tests.server.features.mounts.sign_in.foreign_servers import KINDS, QUICK, ForeignScene, scene_with
 
 
 def call_by_python(scene: ForeignScene, mode: str) -> None:
@@ -68,7 +67,25 @@ def open_scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[s
         yield find
 
 
-@pytest.mark.parametrize(("kind", "client"), crossed([*KINDS], [*CLIENTS], SOAKED))
+@pytest.mark.parametrize("kind", ["oidc-provider", pytest.param("Authlib", marks=pytest.mark.soak)])
+def test_a_server_that_detects_the_reuse_of_refresh_tokens_sees_none(
+    open_scene: Callable[[str], ForeignScene], kind: str
+) -> None:
+    scene = open_scene(kind)
+    scene.connect(scene.ada)
+    assert eventually(scene.is_listed), scene.ada.log()
+
+    def is_refreshed() -> bool:
+        assert scene.call() == "ada", scene.far.log()
+        return scene.far.log().count("grant.success refresh_token") >= 2
+
+    assert eventually(is_refreshed), scene.far.log()
+    assert "grant.error" not in scene.far.log() and "grant.revoked" not in scene.far.log()
+    disconnect(scene.ada)
+    assert eventually(lambda: "grant.revoked" in scene.far.log()), scene.far.log()
+
+
+@pytest.mark.parametrize(("kind", "client"), crossed([*KINDS], [*CLIENTS], KINDS.keys() - QUICK))
 def test_a_call_has_its_person_sign_in_at_a_server_of_others(
     open_scene: Callable[[str], ForeignScene], kind: str, client: str
 ) -> None:
@@ -76,19 +93,3 @@ def test_a_call_has_its_person_sign_in_at_a_server_of_others(
     call, mode = CLIENTS[client]
     call(scene, mode)
     disconnect(scene.ada)
-
-
-@pytest.mark.parametrize("kind", ["oidc-provider", pytest.param("Authlib", marks=pytest.mark.soak)])
-def test_a_server_that_detects_the_reuse_of_refresh_tokens_sees_none(kind: str, tmp_path: Path) -> None:
-    with scene_with(kind, tmp_path) as scene:
-        scene.connect(scene.ada)
-        assert eventually(scene.is_listed), scene.ada.log()
-
-        def is_refreshed() -> bool:
-            assert scene.call() == "ada", scene.far.log()
-            return scene.far.log().count("grant.success refresh_token") >= 2
-
-        assert eventually(is_refreshed), scene.far.log()
-        assert "grant.error" not in scene.far.log() and "grant.revoked" not in scene.far.log()
-        disconnect(scene.ada)
-        assert eventually(lambda: "grant.revoked" in scene.far.log()), scene.far.log()

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pytest
+
 from tests.clients.raw_client import eventually
 from tests.server.auth.minted_tokens import Signed
 from tests.server.auth.sign_in_server import Browser
@@ -62,6 +64,7 @@ def test_apps_hear_of_a_sign_in_at_another_server(tmp_path: Path, postgres: Post
         run(main(scene, other.site.port))
 
 
+@pytest.mark.soak  # as of a sign-in, and on one server in kept_secrets/test_list_changes.py
 def test_apps_hear_of_a_secret_that_is_set_at_another_server(tmp_path: Path, postgres: Postgres) -> None:
     async def main(scene: Scene, other: int) -> None:
         async with App(scene, "legacy", None).open() as app:

@@ -15,6 +15,8 @@ from tests.servers import forked_command
 from tests.servers.forked_command import COMMAND
 from tests.transports.web.test_home import _csrf as find_csrf
 
+pytestmark = pytest.mark.rotated(1)  # the transports
+
 
 @pytest.fixture
 def far() -> Iterator[FarSse]:
@@ -67,6 +69,7 @@ def test_a_token_that_can_not_be_refreshed_is_said_with_the_link(scene: Scene) -
     assert eventually(lambda: scene.call(scene.ada) == "ada-there")
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("is_new", [False, True])
 def test_a_call_or_a_stream_that_needs_more_rights_says_so(scene: Scene, far: FarSse, is_new: bool) -> None:
     scene.connect(scene.ada)
