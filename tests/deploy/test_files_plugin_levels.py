@@ -12,6 +12,7 @@ import pytest
 
 from tests.clients.raw_http_client import site
 from tests.server.auth.minted_tokens import Signed, asked
+from tests.servers.reserved_users import kept_users
 
 ADA, EVE = "ada", "eve"
 LEVELS = ("bwrap", "uid", "none")
@@ -55,7 +56,7 @@ class People:
 
 @pytest.fixture(scope="module", params=LEVELS)
 def people(request: pytest.FixtureRequest) -> Iterator[People]:
-    first = 20_000 + os.getpid() % 2000 * 10
+    users = kept_users(10)
     level = request.param
     words = ["-p", "builtin:files", "--auth", "oauth", "--sandbox", level]
     words += [
@@ -68,7 +69,7 @@ def people(request: pytest.FixtureRequest) -> Iterator[People]:
         "--limit",
         "calls:tools:shell=0",
     ]
-    words += ["--sandbox-uids", f"{first}-{first + 9}"] if level != "none" else []
+    words += ["--sandbox-uids", f"{users[0]}-{users[-1]}"] if level != "none" else []
     folder = Path(tempfile.mkdtemp(prefix="toolgate-files-"))
     folder.chmod(0o711)  # other users have to pass
     with contextlib.ExitStack() as stack:

@@ -25,6 +25,7 @@ from tests.escape.attempt import Attempt
 from tests.server.auth.minted_tokens import ENVELOPE, Signed, asked, request, signed_site
 from tests.servers.forked_command import ROOT
 from tests.servers.reserved_port import kept_port
+from tests.servers.reserved_users import kept_users
 from toolgate.server.auth.tokens.access_tokens import OWN_ISSUER
 from toolgate.server.base.principals.principal import Principal
 
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from tests.server.features.nodes.nodes import NodeProcess
 
 SYSTEM_PYTHON = "/usr/bin/python3"
-NOBODY = 59_999  # used by no other process: others would count
+NOBODY = kept_users(1)[0]  # used by no other process: others would count
 LIMITS = {
     "memory": "384M",
     "processes": "200",

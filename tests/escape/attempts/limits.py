@@ -210,7 +210,8 @@ LIMITS = (
         "pids = []\ntry:\n    while len(pids) < 300:\n        pid = os.fork()\n        if pid == 0:\n"
         "            time.sleep(20)\n            os._exit(0)\n        pids.append(pid)\n"
         "    escaped(len(pids))\n"
-        "finally:\n    [os.kill(pid, 9) for pid in pids]",
+        "finally:\n    [os.kill(pid, 9) for pid in pids]\n"
+        "    [os.waitpid(pid, 0) for pid in pids]",  # until then they count against the next attempt's limit
         alone=True,
         limit="processes",
         untried=NOT_HERE,

@@ -16,13 +16,14 @@ from tests.clients.raw_client import eventually
 from tests.clients.raw_http_client import Site, site
 from tests.server.auth.minted_tokens import Signed, asked
 from tests.server.features.nodes.nodes import NodeProcess, fake_principal, gateway, running_node
+from tests.servers.reserved_users import kept_users
 from tests.tools.shell_commands import BOUND, until
 from toolgate.tools.api.errors import ToolError
 
 PEOPLE = 32
-FIRST = 56_000 + os.getpid() % 100 * 40  # users of no other test's sandboxes
+USERS = kept_users(PEOPLE + 8)
 IDLE = ("--limit", "idle=1")
-SANDBOX = ("--sandbox", "bwrap", "--sandbox-uids", f"{FIRST}-{FIRST + PEOPLE + 7}", *IDLE)
+SANDBOX = ("--sandbox", "bwrap", "--sandbox-uids", f"{USERS[0]}-{USERS[-1]}", *IDLE)
 
 pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="the users of the sandboxes are root's to give"),
@@ -124,6 +125,7 @@ def test_a_node_killed_when_it_has_closed_a_workspace_loses_nothing(ground: Path
             mine = remote.get_or_open(principal)
             task = await mine.start("echo kept", background=True)
             assert await mine.wait(task, BOUND)
+            await until(lambda: count_held(node.process.pid) == (0, 0))  # not before a gateway has heard of the end
             return task
 
     async def come_back(node: NodeProcess, task: int) -> None:

@@ -19,6 +19,7 @@ from tests.clients.raw_client import COMMAND, PATIENCE, eventually
 from tests.clients.raw_http_client import site
 from tests.server.auth.minted_tokens import Signed, asked
 from tests.server.features.nodes.nodes import running_node
+from tests.servers.reserved_users import kept_users
 from toolgate.tools.workspace.limits import ROWS
 
 MIB = 2**20
@@ -115,8 +116,8 @@ def street(level: str, *, at_node: bool = False) -> Iterator[TwoPrincipals]:
         [word for name, value in limits.items() for word in ("--limit", f"{name}={value}")]
         for limits in (CALLS, LIMITS)
     )
-    first = 20_000 + os.getpid() % 2000 * 10
-    words += ["--sandbox", level.partition(",")[0], "--sandbox-uids", f"{first}-{first + 9}"]
+    users = kept_users(10)
+    words += ["--sandbox", level.partition(",")[0], "--sandbox-uids", f"{users[0]}-{users[-1]}"]
     command: Sequence[str] = (COMMAND,)
     if level == ALONE:
         command = ("unshare", "--mount", "sh", "-c", NO_CGROUPS, "sh", COMMAND)

@@ -27,6 +27,7 @@ from tests.server.features.nodes.nodes import (
     remote_workspace,
     running_node,
 )
+from tests.servers.reserved_users import kept_users
 from tests.tools import shell_commands
 from tests.tools.builtin import test_background, test_bash, test_editors
 from tests.tools.shell_commands import BOUND, living
@@ -148,8 +149,8 @@ def list_calls(test: Callable[..., None]) -> Iterator[tuple[str, Callable[..., N
 
 @contextlib.contextmanager
 def node_at(level: str, *options: str, host: str | None = None) -> Generator[NodeProcess, None, None]:
-    first = 60_000 + os.getpid() % 16 * 300  # no server's default, nor another worker's; each test has a user
-    users = [] if level == "none" else ["--sandbox-uids", f"{first}-{first + 299}"]
+    uids = kept_users(300)  # each test has a user
+    users = [] if level == "none" else ["--sandbox-uids", f"{uids[0]}-{uids[-1]}"]
     with tempfile.TemporaryDirectory(prefix="toolgate-node-") as folder:
         os.chmod(folder, 0o711)  # other users have to pass
         with running_node(Path(folder), "--sandbox", level, *users, *options, host=host) as node:

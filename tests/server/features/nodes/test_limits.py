@@ -10,6 +10,7 @@ import pytest
 
 from tests.server.features.nodes.nodes import NodeProcess, fake_principal, gateway, running_node
 from tests.servers.open_folder import open_folder
+from tests.servers.reserved_users import kept_users
 from tests.tools.shell_commands import BOUND
 from tests.tools.workspace.test_limits import LIMITS
 from toolgate.tools.api.errors import ToolError
@@ -30,8 +31,8 @@ pytestmark = [
 @pytest.fixture(scope="module")
 def node() -> Iterator[NodeProcess]:
     words = [word for name, value in LIMITS.items() if name != "age" for word in ("--limit", f"{name}={value}")]
-    first = 20_000 + os.getpid() % 2000 * 10  # no server's default: it would end their processes
-    uids = ("--sandbox-uids", f"{first}-{first + 9}")
+    users = kept_users(10)
+    uids = ("--sandbox-uids", f"{users[0]}-{users[-1]}")
     with open_folder() as folder, running_node(folder, *words, "--sandbox", "bwrap", *uids) as node:
         yield node
 

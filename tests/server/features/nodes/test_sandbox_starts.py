@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 
 from tests.server.features.nodes.nodes import NodeProcess, fake_principal, gateway, running_node
+from tests.servers.reserved_users import kept_users
 from tests.tools.shell_commands import BOUND
 from toolgate.tools.workspace.processes.start_queue import PER_PROCESSOR
 
-FIRST = 54_000 + os.getpid() % 350 * 20  # users of no other test's sandboxes
+USERS = kept_users(20)
 
 pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="the users of the sandboxes are root's to give"),
@@ -73,7 +74,7 @@ def ground() -> Iterator[Path]:
 def gated_node(ground: Path) -> Iterator[tuple[NodeProcess, Gate]]:
     """A node on one processor."""
     gate = Gate(ground)
-    words = ("--sandbox", "bwrap", "--sandbox-uids", f"{FIRST}-{FIRST + 19}")
+    words = ("--sandbox", "bwrap", "--sandbox-uids", f"{USERS[0]}-{USERS[-1]}")
     enter = ("taskset", "-c", str(min(os.sched_getaffinity(0))))
     try:
         with running_node(ground / "node", *words, enter=enter, env={"PATH": gate.path}) as node:

@@ -19,6 +19,7 @@ from msgspec.structs import replace
 
 from tests.server.workspaces.test_folders import nested
 from tests.servers.forked_command import COMMAND
+from tests.servers.reserved_users import kept_users
 from tests.tools.shell_commands import BOUND, ENVIRONMENT, ran
 from toolgate.tools.api.outbound.address_policy import AddressPolicy
 from toolgate.tools.workspace.files import rmtree
@@ -35,8 +36,8 @@ from toolgate.tools.workspace.sandbox.egress.sandbox_proxy import SandboxProxy
 from toolgate.tools.workspace.sandbox.environment import SandboxedEnvironment
 from toolgate.tools.workspace.sandbox.levels import Sandbox, SandboxOptions
 
-FIRST = 52_000 + os.getpid() % 350 * 20  # no server's default, nor another worker's: some tests end a user's processes
-UIDS, IDLE = range(FIRST, FIRST + 10), range(FIRST + 10, FIRST + 20)
+USERS = kept_users(20)  # some tests end a user's processes
+UIDS, IDLE = USERS[:10], USERS[10:]
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be several users")
 needs_bwrap = pytest.mark.programs("bwrap")
 
