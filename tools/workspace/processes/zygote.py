@@ -82,6 +82,7 @@ class CommandRunner:
         self._rate = ByteRateLimiter(lambda: OUTPUT_RATE)
         self._zygote: Zygote | None = None
         self._busy = 0  # commands that run or start
+        self._processes: set[Process] = set()  # of those that run
         self._ending: asyncio.Future[None] | None = None
 
     async def start(
@@ -107,6 +108,8 @@ class CommandRunner:
         if process.gone.done():  # now: the next command may need to know that none runs
             self._on_gone()
         else:
+            self._processes.add(process)
+            process.gone.add_done_callback(lambda _: self._processes.discard(process))
             process.gone.add_done_callback(lambda _: self._note_loss(process.loss_reason))
             process.gone.add_done_callback(self._on_gone)
         return process
@@ -155,7 +158,9 @@ class CommandRunner:
         raise CommandStartError("its supervisor did not start; see the server's log")
 
     async def close(self) -> None:
-        """End the zygote. Trees end with their processes: close those first. A sandbox ends with all in it."""
+        """End the zygote, and follow no command any more: close those first. A sandbox ends with all in it."""
+        for process in [*self._processes]:
+            process.abandon()  # such as one that measures, for which nothing waits
         self._idle_sandboxes.remove(self)
         if self._turn is not None:
             self._turn.cancel()

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.clients.raw_client import processes_with
 from tests.tools.shell_commands import (
     BOUND,
     ENVIRONMENT,
@@ -411,6 +412,19 @@ def test_a_supervisor_that_dies_as_it_is_woken_leaves_no_timer(tmp_path: Path) -
             sleeper.kill()
         await asyncio.sleep(0)  # the timer's turn
         assert not faults
+
+    asyncio.run(body())
+
+
+def test_a_closed_runner_follows_no_command_any_more() -> None:
+    async def body() -> None:
+        before, runner = descriptors(), CommandRunner()
+        launch = Launch(["sleep", "60.0417"], Path("/"), Path("/"), {"PATH": os.environ["PATH"]})
+        process = await runner.start(launch, lambda _: True)
+        await runner.close()
+        assert process.gone.done() and not process.gone.result()
+        assert descriptors() <= before
+        await until(lambda: not processes_with("60.0417"))
 
     asyncio.run(body())
 
