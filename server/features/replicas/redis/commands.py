@@ -43,6 +43,7 @@ class _PendingCommand(msgspec.Struct, eq=False):
     due: float
     may_repeat: bool
     is_sent: bool = False
+    is_postponed: bool = False
     timer: asyncio.TimerHandle | None = None
 
 
@@ -177,7 +178,8 @@ class RedisCommands:
     def _expire(self, command: _PendingCommand) -> None:
         """Fail a command whose time is over. If it was sent, the connection is given up."""
         now = self._loop.time()
-        if now - command.due > LATE:  # this process did not run: the reply may be there, unread
+        if now - command.due > LATE and not command.is_postponed:  # this process did not run: a reply may be unread
+            command.is_postponed = True  # once: thousands of commands may keep the process late for ever
             command.due = now + LATE
             command.timer = self._loop.call_at(command.due, self._expire, command)
             return

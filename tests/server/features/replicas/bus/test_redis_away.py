@@ -17,6 +17,7 @@ from tests.servers.redis_server import RedisProcess, redis_server
 from toolgate.server.base.bus.bus import Bus, BusUnreachableError, StreamEntry
 from toolgate.server.base.bus.settings import BusSettings, LeaseTimes, StreamLimits
 from toolgate.server.features.replicas.open_bus import open_bus
+from toolgate.server.features.replicas.redis.commands import LATE
 
 T = TypeVar("T")
 QUICK = BusSettings(command=0.5)
@@ -318,6 +319,18 @@ def test_too_many_commands_at_once_are_refused(own_redis: RedisProcess) -> None:
             texts = {str(result) for result in results}
             assert any("too slow: 20,000 commands wait for it" in text for text in texts)
             assert {type(result) for result in results} == {BusUnreachableError}
+
+    run(own_redis.url, check)
+
+
+def test_a_command_fails_in_a_process_that_is_always_late(own_redis: RedisProcess) -> None:
+    async def check(bus: Bus) -> None:
+        with own_redis.stopped():
+            waiting = asyncio.ensure_future(bus.keys.get("a"))
+            for _ in range(8):  # turns of the loop, each longer than a command may take
+                await asyncio.sleep(0)
+                time.sleep(QUICK.command + 2 * LATE)
+            assert waiting.done() and isinstance(waiting.exception(), BusUnreachableError)
 
     run(own_redis.url, check)
 
