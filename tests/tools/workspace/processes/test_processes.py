@@ -419,12 +419,13 @@ def test_a_supervisor_that_dies_as_it_is_woken_leaves_no_timer(tmp_path: Path) -
 def test_a_closed_runner_follows_no_command_any_more() -> None:
     async def body() -> None:
         before, runner = descriptors(), CommandRunner()
-        launch = Launch(["sleep", "60.0417"], Path("/"), Path("/"), {"PATH": os.environ["PATH"]})
+        mark = f"60.{os.getpid()}"
+        launch = Launch(["sleep", mark], Path("/"), Path("/"), {"PATH": os.environ["PATH"]})
         process = await runner.start(launch, lambda _: True)
         await runner.close()
         assert process.gone.done() and not process.gone.result()
         assert descriptors() <= before
-        await until(lambda: not processes_with("60.0417"))
+        await until(lambda: not processes_with(mark))
 
     asyncio.run(body())
 
