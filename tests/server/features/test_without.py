@@ -29,6 +29,12 @@ WORDS = {  # by folder: what shows the feature
     "replicas": ("redis",),
     "telemetry": ("audit", "metrics", "toolgate_calls"),
 }
+SHOW = """import sys
+from toolgate.server.cli import main
+for place, words in enumerate(sys.argv[1:]):
+    print("\\0" * bool(place), end="", flush=True)
+    assert main.run((*words.split(), "--help")) == 0
+"""  # the helps of several commands
 PROGRAM = (sys.executable, "-m", "toolgate.server")
 
 
@@ -84,9 +90,11 @@ def run(folder: Path, *words: str) -> str:
     return done.stdout
 
 
+@pytest.mark.brief("mounts", "replicas", "all")  # five commands each
 def test_help_and_doctor_do_not_mention_it(cut: Cut, tmp_path: Path) -> None:
-    for words, there in (("serve", "--port"), ("", "--port"), ("backup", "--with-workspaces"), ("health", "--url")):
-        shown = run(tmp_path, *words.split(), "--help")
+    commands = {"serve": "--port", "": "--port", "backup": "--with-workspaces", "health": "--url"}
+    helps = subprocess.check_output((sys.executable, "-c", SHOW, *commands), cwd=tmp_path, text=True, timeout=PATIENCE)
+    for shown, there in zip(helps.split("\0"), commands.values(), strict=True):
         assert cut.find_mentions(shown) == [] and there in shown
         assert [folder for folder in cut.folders if re.search(rf"^  {folder}", shown, re.M)] == [], "a command"
     options = ("-t", "--auth", "none", "--browser", "none", "--state", "state")  # a start of Chromium takes two seconds
@@ -94,6 +102,7 @@ def test_help_and_doctor_do_not_mention_it(cut: Cut, tmp_path: Path) -> None:
     assert cut.find_mentions(json.dumps(checks)) == [] and len(checks) > 20
 
 
+@pytest.mark.brief("mounts", "telemetry", "replicas", "all")  # what other parts reach most
 def test_a_server_answers_calls_and_says_nothing_of_it(cut: Cut, tmp_path: Path) -> None:
     site = Site(tmp_path, env={"PYTHONPATH": os.environ["PYTHONPATH"]}, command=PROGRAM)
     try:
@@ -114,9 +123,8 @@ def test_a_server_answers_calls_and_says_nothing_of_it(cut: Cut, tmp_path: Path)
     assert "Traceback" not in site.log() and (site.state / "audit").exists() == ("telemetry" not in cut.folders)
 
 
+@pytest.mark.parametrize("cut", ["mounts", "all"], indirect=True)
 def test_a_plugin_that_needs_a_process_of_its_own_is_left_out(cut: Cut, tmp_path: Path) -> None:
-    if "mounts" not in cut.folders:
-        pytest.skip("the feature is there")
     tool = 'from toolgate.tools import tool\n@tool\ndef {0}() -> str:\n    "Return nothing."\n    return ""\n'
     (tmp_path / "plugins").mkdir()
     (tmp_path / "plugins" / "apart.py").write_text("__isolate__ = True\n" + tool.format("apart"))

@@ -1,5 +1,8 @@
 """The pages of mounted servers at every size, light and dark: none overflows, nothing overlaps, axe finds nothing; and
-all of it works by keyboard."""
+all of it works by keyboard.
+
+`make test` looks at the fullest of each page once, each at the next size and colours.
+"""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -26,6 +29,7 @@ SCREENS = {  # name → who sees what
     "people": ("eve", "/mounts/people"),
     "people-not-found": ("eve", "/mounts/people?who=nobody"),
 }
+FULLEST = ("first-page-of-an-administrator", "tools", "tools-of-a-server-that-is-off", "connect", "codes", "people")
 LOOKS = [(size, scheme) for size in SIZES for scheme in ("light", "dark")]
 MOST_TABS = 100  # from the top of a page to what is looked for
 # Texts and controls beside each other whose boxes overlap
@@ -62,12 +66,18 @@ def arrive(chromium: Any, shop: MountedShop) -> Iterator[Callable[[str, str], An
         yield come
 
 
+@pytest.mark.brief(*(f"{name}-one" for name in FULLEST))
+@pytest.mark.parametrize("turns", [(0,), (1, 2, 3, 4, 5)], ids=["one", "others"])
 @pytest.mark.parametrize("name", SCREENS)
-def test_a_page_fits_every_screen_and_axe_finds_nothing(name: str, arrive: Callable[[str, str], Any]) -> None:
+def test_a_page_fits_every_screen_and_axe_finds_nothing(
+    name: str, turns: tuple[int, ...], arrive: Callable[[str, str], Any]
+) -> None:
+    first = [*SCREENS].index(name)
     page = arrive(*SCREENS[name])
     page.evaluate(AXE.read_text())
     page.evaluate(OPEN)
-    for size, scheme in LOOKS:
+    for turn in turns:
+        size, scheme = LOOKS[(first + turn) % len(LOOKS)]
         look(page, size, scheme)
         assert page.evaluate(TOO_WIDE) <= 0, (size, scheme)
         assert page.evaluate(FINDINGS) == page.evaluate(CONTRAST) == page.evaluate(UNNAMED) == [], (size, scheme)
@@ -113,6 +123,7 @@ def tab_to(page: Any, control: Any) -> None:
     pytest.fail("the Tab key does not lead there")
 
 
+@pytest.mark.soak  # as an ended connection, whose fold, button and focus are of the same parts
 def test_a_secret_is_set_and_removed_by_keyboard(arrive: Callable[[str, str], Any]) -> None:
     page = arrive("bob", "/")
     is_live(page)
@@ -149,6 +160,7 @@ def test_a_person_ends_a_connection_and_connects_again_by_keyboard(arrive: Calla
     page.locator("#connection-far", has_text="connected since").wait_for()
 
 
+@pytest.mark.soak  # the same controls as those of a person, below an own page
 def test_an_administrator_ends_a_connection_by_keyboard(arrive: Callable[[str, str], Any]) -> None:
     page = arrive("eve", "/mounts/people?who=bob")
     page.locator('summary[aria-label^="End the connection of bob"]').press("Enter")

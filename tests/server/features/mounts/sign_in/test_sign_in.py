@@ -348,16 +348,23 @@ def test_a_stranger_comes_to_the_page_that_they_asked_for(scene: Scene) -> None:
     assert browser.get("/login").location == "/"
 
 
-@pytest.mark.parametrize(
-    "asked", ["//evil.example", "https://evil.example", "/\\evil.example", "mounts/../x", "a\r\nb: c", "é", "", "@"]
-)
-def test_a_stranger_comes_to_no_page_of_others(scene: Scene, asked: str) -> None:
+def test_a_stranger_comes_to_no_page_of_others(scene: Scene) -> None:
     """Another site below the same name may set cookies."""
-    browser = Browser(urlsplit(scene.url).port or 0, {"accept": "text/html"})
-    browser.get("/mounts/tools?name=far")
-    (name,) = (name for name in browser.cookies if name.endswith("onward"))
-    browser.cookies[name] = base64.urlsafe_b64encode(asked.encode()).decode().rstrip("=")
-    assert browser.sign_in(name="ada").location == "/"
+    for asked in (
+        "//evil.example",
+        "https://evil.example",
+        "/\\evil.example",
+        "mounts/../x",
+        "a\r\nb: c",
+        "é",
+        "",
+        "@",
+    ):
+        browser = Browser(urlsplit(scene.url).port or 0, {"accept": "text/html"})
+        browser.get("/mounts/tools?name=far")
+        (name,) = (name for name in browser.cookies if name.endswith("onward"))
+        browser.cookies[name] = base64.urlsafe_b64encode(asked.encode()).decode().rstrip("=")
+        assert browser.sign_in(name="ada").location == "/", asked
 
 
 @pytest.mark.parametrize("iss", ["http://evil.example", None])
@@ -369,14 +376,15 @@ def test_an_answer_from_elsewhere_is_refused(scene: Scene, iss: str | None) -> N
     assert not scene.far.access
 
 
-@pytest.mark.parametrize("error", ["access_denied", "server_error", "<b>bold</b>"])
-def test_a_refusal_there_is_said_with_its_code_and_leads_back(scene: Scene, error: str) -> None:
-    browser = scene.ada.browser()
-    answer = scene.visit(scene.leave(browser).location)
-    del answer["code"]
-    told = come_back(browser, {**answer, "error": error})
-    assert (told.status, read_code(told)) == (502, "SIGN_IN_REFUSED")
-    assert "<b>bold" not in told.text and '<a class="button" href="/mounts/connect?name=far">Try again</a>' in told.text
+def test_a_refusal_there_is_said_with_its_code_and_leads_back(scene: Scene) -> None:
+    again = '<a class="button" href="/mounts/connect?name=far">Try again</a>'
+    for error in ("access_denied", "server_error", "<b>bold</b>"):
+        browser = scene.ada.browser()
+        answer = scene.visit(scene.leave(browser).location)
+        del answer["code"]
+        told = come_back(browser, {**answer, "error": error})
+        assert (told.status, read_code(told)) == (502, "SIGN_IN_REFUSED"), error
+        assert "<b>bold" not in told.text and again in told.text, error
     assert scene.connect(scene.ada).status == 200
 
 
@@ -415,38 +423,37 @@ def test_a_form_of_another_page_or_person_leads_nowhere(scene: Scene) -> None:
     assert (unknown.status, read_code(unknown)) == (404, "NOT_MOUNTED")
 
 
-@pytest.mark.parametrize(
-    ("resource", "metadata", "told"),
-    [
-        (
-            {"resource": "https://other.example/mcp"},
-            {},
-            "calls itself https://other.example/mcp: write that as url of [mounts.far], if you trust it",
-        ),
-        ({"resource": "http://127.0.0.1"}, {}, "calls itself http://127.0.0.1"),
-        ({"authorization_servers": []}, {}, "names no authorization server"),
-        ({"authorization_servers": ["http://10.0.0.1"]}, {}, "must be an https URL"),
-        ({}, {"issuer": "https://other.example"}, "are of https://other.example"),
-        ({}, {"code_challenge_methods_supported": ["plain"]}, "does not support PKCE"),
-        ({}, {"authorization_endpoint": "javascript:alert(1)"}, "authorization_endpoint must be an https URL"),
-        ({}, {"authorization_endpoint": "OURS"}, "sends people to this server itself"),
-        ({}, {"registration_endpoint": None}, "registers no clients"),
-        (
-            {},
-            {"authorization_endpoint": "http://127.0.0.1:1/a", "authorization_response_iss_parameter_supported": False},
-            "which does not say who answers",
-        ),
-    ],
-)
-def test_documents_that_lead_elsewhere_are_refused(
-    scene: Scene, resource: dict[str, Any], metadata: dict[str, Any], told: str
-) -> None:
-    scene.far.resource = resource
-    scene.far.metadata = {name: f"{scene.url}/x" if value == "OURS" else value for name, value in metadata.items()}
-    page = scene.leave(scene.ada.browser())
-    assert page.status == 502 and told in page.text.replace("&#39;", "'"), page.text
-    assert read_code(page) == ("CLIENT_REFUSED" if "registers" in told else "DISCOVERY_FAILED")
-    assert read_code(page) in scene.signed.site.log()
+ELSEWHERE: list[tuple[dict[str, Any], dict[str, Any], str]] = [
+    (
+        {"resource": "https://other.example/mcp"},
+        {},
+        "calls itself https://other.example/mcp: write that as url of [mounts.far], if you trust it",
+    ),
+    ({"resource": "http://127.0.0.1"}, {}, "calls itself http://127.0.0.1"),
+    ({"authorization_servers": []}, {}, "names no authorization server"),
+    ({"authorization_servers": ["http://10.0.0.1"]}, {}, "must be an https URL"),
+    ({}, {"issuer": "https://other.example"}, "are of https://other.example"),
+    ({}, {"code_challenge_methods_supported": ["plain"]}, "does not support PKCE"),
+    ({}, {"authorization_endpoint": "javascript:alert(1)"}, "authorization_endpoint must be an https URL"),
+    ({}, {"authorization_endpoint": "OURS"}, "sends people to this server itself"),
+    ({}, {"registration_endpoint": None}, "registers no clients"),
+    (
+        {},
+        {"authorization_endpoint": "http://127.0.0.1:1/a", "authorization_response_iss_parameter_supported": False},
+        "which does not say who answers",
+    ),
+]
+
+
+def test_documents_that_lead_elsewhere_are_refused(scene: Scene) -> None:
+    for resource, metadata, told in ELSEWHERE:
+        scene.far.resource = resource
+        scene.far.metadata = {name: f"{scene.url}/x" if value == "OURS" else value for name, value in metadata.items()}
+        begun = len(scene.signed.site.log())
+        page = scene.leave(scene.ada.browser())
+        assert page.status == 502 and told in page.text.replace("&#39;", "'"), page.text
+        assert read_code(page) == ("CLIENT_REFUSED" if "registers" in told else "DISCOVERY_FAILED"), told
+        assert read_code(page) in scene.signed.site.log()[begun:], told
 
 
 @pytest.mark.parametrize("answer", [(200, b"<html>"), (200, b"x" * HUGE), (302, {}), (200, {"access_token": "a\nb"})])

@@ -82,9 +82,8 @@ def test_a_call_leaves_one_line_with_all_there_is_to_say(connect: Start) -> None
     assert entry["duration_ms"] > 0 and len(entry["session"]) == 12
 
 
-@pytest.mark.parametrize(
-    ("tool", "arguments", "outcome"),
-    [
+def test_whatever_becomes_of_a_call_is_on_record(connect: Start) -> None:
+    calls: list[tuple[str, Any, str]] = [
         ("echo", {"text": "hi"}, "ok"),
         ("echo", {"text": 5}, "error"),
         ("refuse", {}, "error"),
@@ -92,14 +91,13 @@ def test_a_call_leaves_one_line_with_all_there_is_to_say(connect: Start) -> None
         ("echo", "no object", "refused"),
         ("crash", {}, "fault"),
         ("leave", {}, "fault"),
-    ],
-)
-def test_whatever_becomes_of_a_call_is_on_record(connect: Start, tool: str, arguments: Any, outcome: str) -> None:
+    ]
     server = connect("--audit", "on")
-    id = server.begin("tools/call", {"name": tool, "arguments": arguments})
-    server.wait(lambda said: said.get("id") == id)
-    (entry,) = recorded(server.state)
-    assert (entry["tool"], entry["outcome"], entry["digest"]) == (tool, outcome, digest(arguments))
+    for number, (tool, arguments, outcome) in enumerate(calls, 1):
+        id = server.begin("tools/call", {"name": tool, "arguments": arguments})
+        server.wait(lambda said, id=id: said.get("id") == id)
+        entry = recorded(server.state, number)[-1]
+        assert (entry["tool"], entry["outcome"], entry["digest"]) == (tool, outcome, digest(arguments))
     assert "the secret" not in (server.state / "audit" / "audit.jsonl").read_text()
 
 
