@@ -40,7 +40,7 @@ LIMITS = {
     "files": "256",
     "file-size": "32M",
     "workspace": "96M",
-    "entries": "3000",
+    "entries": "1000",
     "tmp": "16M",
     "cpu": "2",
     "commands": "24",

@@ -157,6 +157,7 @@ def check_writes(
         assert mine.signed.site.process.poll() is None
 
 
+@pytest.mark.brief(*QUICK)
 @pytest.mark.parametrize("name", LEVELS)
 def test_the_record_of_the_folder_holds_no_more_than_a_path(name: str) -> None:
     level, user = LEVELS[name]
@@ -182,6 +183,7 @@ TEMPORARY = {  # each fails without a folder for temporary files
 }
 
 
+@pytest.mark.brief(*QUICK)
 @pytest.mark.parametrize("name", LEVELS)
 def test_temporary_files_are_the_commands_own_and_leave_nothing(name: str) -> None:
     level, user = LEVELS[name]
@@ -202,6 +204,7 @@ def test_temporary_files_are_the_commands_own_and_leave_nothing(name: str) -> No
         assert [*(state / "spool").rglob("tmp")] == []
 
 
+@pytest.mark.brief("none-user")
 @pytest.mark.parametrize("name", [each for each in LEVELS if each != "bwrap"])
 def test_temporary_files_are_bounded(name: str) -> None:
     level, user = LEVELS[name]

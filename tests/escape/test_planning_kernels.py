@@ -52,6 +52,7 @@ def without_landlock(error: str) -> Sequence[str]:
     return (sys.executable, "-c", REFUSE_LANDLOCK.format(error=error))
 
 
+@pytest.mark.brief("EOPNOTSUPP")
 @pytest.mark.parametrize("error", ["ENOSYS", "EOPNOTSUPP", "EPERM"])
 def test_without_landlock_bash_is_refused_and_says_why(tmp_path: Path, error: str) -> None:
     with served(tmp_path, command=without_landlock(error)) as server:

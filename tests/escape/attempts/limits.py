@@ -39,7 +39,7 @@ def python_bomb(ground: "Ground") -> str:
 
 
 def flood(ground: "Ground") -> str:
-    ground.bash("yes a line of a flood | head -c 300M", timeout=20_000)
+    ground.bash("yes a line of a flood | head -c 120M", timeout=20_000)
     output = sum(path.stat().st_size for path in ground.spool("mallory").glob("*") if path.is_file())
     return responsive(ground) or (f"{output} bytes are kept" if output > 80 * 2**20 else "")
 
@@ -97,12 +97,12 @@ def fills_further(ground: "Ground") -> str:
 
 def adds_more_files(ground: "Ground") -> str:
     """Add files by short commands: none runs at a measurement."""
-    ground.bash("mkdir -p fill && cd fill && touch $(seq 1 3200); exec sleep 20", timeout=25_000)
+    ground.bash("mkdir -p fill && cd fill && touch $(seq 1 1200); exec sleep 20", timeout=25_000)
     for number in range(4):
         ground.bash(f"cd fill && mkdir {number}-d; touch $(seq -f {number}-%g 1 200)")
     found = len(list((ground.workspace("mallory") / "fill").iterdir()))
     ground.clear("fill")
-    return f"{found} files" if found > 3300 else ""
+    return f"{found} files" if found > 1300 else ""
 
 
 def many_commands(ground: "Ground") -> str:
