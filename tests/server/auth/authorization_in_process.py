@@ -3,9 +3,11 @@
 import asyncio
 import base64
 import contextlib
+import functools
 import hashlib
 import json
 import secrets
+import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -166,6 +168,24 @@ def verifier(store: Store, keys: SigningKeys, clock: Clock, url: str = URL) -> O
     return OwnTokens(url, (f"{url}/mcp", f"{url}/sse"), keys, lambda: list_denied_tokens(store, clock), now=clock)
 
 
+@functools.cache
+def empty_database() -> bytes:
+    """Return a database with its tables, which take as long to create as the rest of a test."""
+    with tempfile.TemporaryDirectory() as folder:
+        store = SqliteStore(Path(folder))
+        asyncio.run(store.read(lambda _: None))
+        store.close()
+        return store.path.read_bytes()
+
+
+def put_database(state: Path) -> None:
+    """Put an empty database into a new state."""
+    if not state.exists():
+        state.mkdir(0o700, parents=True)
+        (state / "state.db").write_bytes(empty_database())
+        (state / "state.db").chmod(0o600)
+
+
 @contextlib.asynccontextmanager
 async def auth_server(folder: Path, clock: Clock | None = None, **options: Any) -> AsyncIterator[AuthServer]:
     clock, pages = clock or Clock(), Pages()
@@ -189,6 +209,7 @@ def with_auth_server(folder: Path, body: Callable[[AuthServer], Awaitable[None]]
         async with asyncio.timeout(PATIENCE), auth_server(folder, **options) as made:
             await body(made)
 
+    put_database(folder / "state")
     asyncio.run(run())
 
 

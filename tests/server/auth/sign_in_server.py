@@ -20,7 +20,7 @@ import uvicorn
 from starlette.routing import Route, Router
 
 from tests.clients.raw_client import PATIENCE
-from tests.server.auth.authorization_in_process import VERIFIER, challenge
+from tests.server.auth.authorization_in_process import VERIFIER, challenge, put_database
 from toolgate.server.auth.grants import list_denied_tokens
 from toolgate.server.auth.login.methods import SignInMethods, build_sign_in
 from toolgate.server.auth.oauth_server.service import AuthorizationService
@@ -137,6 +137,7 @@ def sign_in_server(
     bound = socket.create_server(("127.0.0.1", 0))
     port = bound.getsockname()[1]
     url = public_url or f"http://127.0.0.1:{port}"
+    put_database(folder / "state")
     store, web = SqliteStore(folder / "state"), Web(["127.0.0.1"])
     keys = SigningKeys(store, Sealer(KeyFile(folder / "state" / "keys" / "signing"), None))
     tokens = OwnTokens(url, (f"{url}/mcp", f"{url}/sse"), keys, functools.partial(list_denied_tokens, store))

@@ -71,6 +71,7 @@ def test_a_person_signs_in_approves_and_is_sent_back(size: str, person: Any, ser
     assert server.redeem(answer)["status"] == 200
 
 
+@pytest.mark.brief("phone")
 @pytest.mark.parametrize("size", ["phone", "desktop"])
 def test_both_answers_and_the_riskiest_permission_are_in_sight_at_once(
     size: str, person: Any, server: SignInServer
@@ -87,6 +88,7 @@ def test_both_answers_and_the_riskiest_permission_are_in_sight_at_once(
     connected(page)
 
 
+@pytest.mark.soak  # test_enter_on_a_box_approves_nothing denies, too
 def test_a_person_who_denies_is_sent_back_with_that(person: Any, server: SignInServer) -> None:
     page = person()
     ask(server, page)
@@ -98,6 +100,7 @@ def test_a_person_who_denies_is_sent_back_with_that(person: Any, server: SignInS
     assert server.granted() == []
 
 
+@pytest.mark.soak  # test_routes.py tries it without a browser
 def test_a_wrong_password_is_reported_and_can_be_corrected(person: Any, server: SignInServer) -> None:
     page = person()
     ask(server, page)
@@ -128,6 +131,7 @@ def test_az_09_two_tabs_opened_before_signing_in_both_work(person: Any, server: 
     assert all("code" in answer for answer in server.caught)
 
 
+@pytest.mark.soak  # the back button leads to a second answer, too
 def test_az_09_the_same_question_in_two_tabs_is_answered_once(person: Any, server: SignInServer) -> None:
     first = person()
     ask(server, first)
@@ -166,6 +170,7 @@ def test_the_back_button_after_signing_in_leads_on_to_the_question(person: Any, 
     connected(page)
 
 
+@pytest.mark.soak  # oauth_server/test_codes.py tries it without a browser
 def test_a_question_that_expired_while_it_was_shown_says_so(person: Any, server: SignInServer) -> None:
     page = person()
     ask(server, page)
@@ -178,6 +183,7 @@ def test_a_question_that_expired_while_it_was_shown_says_so(person: Any, server:
     assert server.caught == []
 
 
+@pytest.mark.soak  # test_all_of_it_works_by_keyboard unticks one
 def test_a_scope_that_was_unticked_is_not_granted(person: Any, server: SignInServer) -> None:
     page = person()
     ask(server, page)
@@ -190,6 +196,7 @@ def test_a_scope_that_was_unticked_is_not_granted(person: Any, server: SignInSer
     assert server.redeem(server.caught[0])["scope"] == "tools:read tools:web tools:workflow tools:plugins"
 
 
+@pytest.mark.soak  # test_routes.py tries it without a browser
 def test_nothing_ticked_is_asked_again(person: Any, server: SignInServer) -> None:
     page = person()
     ask(server, page, scope="tools:shell")
@@ -332,6 +339,7 @@ def test_sec_10_there_is_nothing_to_click_before_the_page_can_arm_it(person: Any
     connected(page)
 
 
+@pytest.mark.brief("/login")  # test_routes.py has the header of all
 @pytest.mark.parametrize("path", ["/login", "/account", "/authorize?client_id=nobody"])
 def test_sec_10_no_page_can_be_framed(path: str, chromium: Any, server: SignInServer) -> None:
     context = chromium.new_context()
@@ -416,6 +424,7 @@ def test_all_of_it_works_by_keyboard(person: Any, server: SignInServer) -> None:
     assert server.redeem(server.caught[0])["scope"] == "tools:read"
 
 
+@pytest.mark.soak  # a server that was just started has the same page
 def test_the_first_account_is_made_on_a_page(chromium: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with sign_in_server(tmp_path) as made:
         context = chromium.new_context()

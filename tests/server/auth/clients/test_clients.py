@@ -257,6 +257,7 @@ QUERIES = [
 ]
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("query", QUERIES)
 @pytest.mark.parametrize("base", ["https://app.example/cb", "http://127.0.0.1:4000/cb", "com.example.app:/cb"])
 def test_a_redirect_uris_query_comes_back_byte_for_byte(tmp_path: Path, base: str, query: str) -> None:

@@ -719,6 +719,7 @@ for line in sys.stdin:  # a process for each, with all imported once
 """
 
 
+@pytest.mark.brief("refresh-3")  # hostile/test_kill.py kills amid exchanges of codes
 @pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("kind", ["code", "refresh"])
 def test_kill_9_in_the_middle_of_an_exchange_loses_and_doubles_nothing(tmp_path: Path, kind: str, every: int) -> None:
