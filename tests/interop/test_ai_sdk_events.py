@@ -40,6 +40,7 @@ class EventClient:
         raise AssertionError(f"{name} did not come")
 
 
+@pytest.mark.brief("discover")
 @pytest.mark.parametrize("era", ["discover", "initialize"])
 def test_the_ai_sdk_is_woken_when_a_build_ends(tmp_path: Path, era: str) -> None:
     package("@ai-sdk/mcp")

@@ -21,6 +21,7 @@ from tests.servers import forked_command
 DRIVE = Path(__file__).with_name("frameworks") / "drive.py"
 ENVIRONMENTS = {"pydantic-ai": "mcp2", "openai-agents": "mcp2", "crewai": "mcp1"}
 SOAKED = (  # each start takes some ten seconds, and CrewAI's fifty
+    ("pydantic-ai", "stdio"),
     ("pydantic-ai", "http"),
     ("openai-agents", "stdio"),
     ("crewai", "stdio"),
@@ -72,7 +73,7 @@ def drive(folder: Path, framework: str, model: Model, url: str | None, command: 
 
 
 def agents() -> list[Any]:
-    """Return each framework over stdio and HTTP; `make test` runs two of them, one over each."""
+    """Return each framework over stdio and HTTP; `make test` runs one of them."""
     return [
         pytest.param(
             (framework, carrier),

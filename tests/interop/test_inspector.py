@@ -41,6 +41,7 @@ def test_the_inspector_lists_the_thirteen_and_finds_no_fault_with_their_schemas(
     assert besides == ""  # not even a warning
 
 
+@pytest.mark.brief("modern")
 @eras
 def test_the_inspector_calls_a_tool(tmp_path: Path, era: str) -> None:
     call = ("--method", "tools/call", "--tool-name", "Bash", "--tool-arg", "command=echo out; exit 3")
@@ -50,6 +51,7 @@ def test_the_inspector_calls_a_tool(tmp_path: Path, era: str) -> None:
     assert "structuredContent" not in said["result"]
 
 
+@pytest.mark.brief("legacy")
 @eras
 def test_the_inspector_reports_an_error_of_a_tool(tmp_path: Path, era: str) -> None:
     call = ("--method", "tools/call", "--tool-name", "ReadImage", "--tool-arg", "file_path=not/absolute.png")
@@ -73,7 +75,7 @@ def inspect_url(folder: Path, url: str, *arguments: str) -> tuple[int, Any, str]
     return ended.returncode, json.loads(said) if said else None, ended.stderr.decode()
 
 
-@pytest.mark.brief("modern", "sse")
+@pytest.mark.brief("modern")
 @pytest.mark.parametrize("way", ["legacy", "auto", "modern", "sse"])
 def test_the_inspector_lists_and_calls_over_http(tmp_path: Path, way: str) -> None:
     how = ("--transport", "sse") if way == "sse" else ("--protocol-era", way)

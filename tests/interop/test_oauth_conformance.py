@@ -49,6 +49,7 @@ def gates(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, SignIn
         yield made
 
 
+@pytest.mark.brief("2025-11-25-/sse-confidential", "2026-07-28--public")
 @pytest.mark.brief(
     "2025-06-18-/mcp-public", "2025-11-25-/sse-confidential", "2026-07-28--public", "2026-07-28--confidential"
 )

@@ -28,6 +28,7 @@ QUESTION = re.compile(r"https?://[^\s\"\x00-\x1f]*code_challenge=[^\s\"\x00-\x1f
 WIDE = struct.pack("HHHH", 50, 4_000, 0, 0)  # rows and columns: no URL is broken
 
 
+@pytest.mark.brief("modern-dynamic")
 @pytest.mark.brief("modern-dynamic", "sse-document")
 @pytest.mark.parametrize(("era", "known"), crossed(["legacy", "auto", "modern", "sse"], WAYS_IN, later=["auto"]))
 def test_the_inspector_signs_in_once_and_then_uses_its_stored_tokens(tmp_path: Path, era: str, known: str) -> None:

@@ -20,6 +20,7 @@ from tests.servers.reserved_port import kept_port
 QUESTION = re.compile(r"http://\S+code_challenge=\S+")
 
 
+@pytest.mark.brief("http-dynamic")
 @pytest.mark.parametrize(("carrier", "known"), crossed(["http", "sse"], WAYS_IN))
 def test_a_client_of_stdio_signs_in_through_mcp_remote(tmp_path: Path, carrier: str, known: str) -> None:
     async def main(gate: SignInServer) -> None:

@@ -110,6 +110,7 @@ def text(result: types.CallToolResult) -> str:
     return "\n".join(block.text for block in result.content if isinstance(block, types.TextContent))
 
 
+@pytest.mark.brief("http 2026-07-28-dynamic", "sse legacy-document")
 @ways_in
 def test_a_client_that_knows_only_the_url_signs_in_lists_and_calls(
     tmp_path: Path, way: Negotiation, known: str
@@ -132,6 +133,7 @@ def test_a_client_that_knows_only_the_url_signs_in_lists_and_calls(
         asyncio.run(main(gate))
 
 
+@pytest.mark.brief("http 2026-07-28-dynamic")
 @pytest.mark.brief("http 2026-07-28-dynamic", "sse legacy-document")
 @ways_in
 def test_a_session_goes_on_when_its_token_ends(tmp_path: Path, way: Negotiation, known: str) -> None:
@@ -186,6 +188,7 @@ def test_a_client_asks_for_more_when_a_call_needs_more(tmp_path: Path, mode: str
         asyncio.run(main(gate))
 
 
+@pytest.mark.brief("http legacy")
 @ways
 def test_a_client_that_is_denied_gets_nothing(tmp_path: Path, way: Negotiation) -> None:
     async def main(gate: SignInServer) -> None:

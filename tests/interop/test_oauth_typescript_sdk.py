@@ -15,6 +15,7 @@ from tests.interop.sign_in_server import WAYS_IN, SignInServer, sign_in_server
 from toolgate.server.base.principals.scopes import READ, SHELL, WEB, WORKFLOW
 
 
+@pytest.mark.brief("http 2026-07-28-dynamic")
 @pytest.mark.brief("http 2026-07-28-dynamic", "sse legacy-document")
 @pytest.mark.parametrize(("way", "known"), crossed(OVER_HTTP, WAYS_IN, later=AUTO))
 def test_the_typescript_client_signs_in_calls_and_outlives_its_token(

@@ -1,4 +1,6 @@
-"""The official Python client against the real server process, in each way it can negotiate."""
+"""The official Python client against the real server process, in each way it can negotiate.
+
+What has nothing to do with the way is tried in one or two of them by `make test`."""
 
 import asyncio
 import contextlib
@@ -89,6 +91,7 @@ def test_the_revision_is_the_newest_of_the_era_asked_for(tmp_path: Path, way: Ne
     asyncio.run(main())
 
 
+@pytest.mark.brief("http 2026-07-28")
 @ways
 def test_the_list_is_the_thirteen_in_order(tmp_path: Path, way: Negotiation) -> None:
     async def main() -> None:
@@ -102,6 +105,7 @@ def test_the_list_is_the_thirteen_in_order(tmp_path: Path, way: Negotiation) -> 
     asyncio.run(main())
 
 
+@pytest.mark.brief("stdio legacy", "sse auto")
 @ways
 def test_a_command_gives_text_and_structured_content_that_fits_its_schema(tmp_path: Path, way: Negotiation) -> None:
     async def main() -> None:
@@ -127,6 +131,7 @@ def test_a_command_gives_text_and_structured_content_that_fits_its_schema(tmp_pa
     asyncio.run(main())
 
 
+@pytest.mark.brief("http legacy")
 @ways
 def test_an_image_arrives_as_an_image(tmp_path: Path, way: Negotiation) -> None:
     from PIL import Image
@@ -148,6 +153,7 @@ def test_an_image_arrives_as_an_image(tmp_path: Path, way: Negotiation) -> None:
     asyncio.run(main())
 
 
+@pytest.mark.brief("sse auto")
 @ways
 def test_a_task_is_made_added_to_and_completed(tmp_path: Path, way: Negotiation) -> None:
     async def main() -> None:
@@ -175,6 +181,7 @@ def test_a_task_is_made_added_to_and_completed(tmp_path: Path, way: Negotiation)
     asyncio.run(main())
 
 
+@pytest.mark.brief("sse legacy")
 @ways
 def test_an_unknown_tool_is_invalid_params(tmp_path: Path, way: Negotiation) -> None:
     async def main() -> None:
@@ -186,6 +193,7 @@ def test_an_unknown_tool_is_invalid_params(tmp_path: Path, way: Negotiation) -> 
     asyncio.run(main())
 
 
+@pytest.mark.brief("http 2026-07-28")
 @ways
 def test_a_wrong_argument_is_an_error_of_the_tool_that_names_it(tmp_path: Path, way: Negotiation) -> None:
     async def main() -> None:
@@ -210,6 +218,7 @@ def test_a_person_is_asked_through_the_client(tmp_path: Path, way: Negotiation) 
     asyncio.run(main())
 
 
+@pytest.mark.brief("http legacy")
 @ways
 def test_a_person_may_decline(tmp_path: Path, way: Negotiation) -> None:
     async def main() -> None:
@@ -221,6 +230,7 @@ def test_a_person_may_decline(tmp_path: Path, way: Negotiation) -> None:
     asyncio.run(main())
 
 
+@pytest.mark.brief("http 2026-07-28")
 @ways
 def test_a_client_that_cannot_ask_gets_the_questions_back(tmp_path: Path, way: Negotiation) -> None:
     async def main() -> None:
@@ -311,6 +321,7 @@ def test_a_new_skill_is_told_to_a_session(tmp_path: Path, carrier: str) -> None:
     asyncio.run(main())
 
 
+@pytest.mark.brief("http 2026-07-28", "sse auto")
 @pytest.mark.parametrize("way", [way for way in WAYS if way.mode != "legacy"], ids=str)
 def test_a_new_skill_is_told_to_a_subscription(tmp_path: Path, way: Negotiation) -> None:
     async def main() -> None:
@@ -326,6 +337,7 @@ def test_a_new_skill_is_told_to_a_subscription(tmp_path: Path, way: Negotiation)
     asyncio.run(main())
 
 
+@pytest.mark.brief("stdio 2026-07-28", "http legacy")
 @ways
 def test_eight_calls_at_once_are_answered_each_with_its_own(tmp_path: Path, way: Negotiation) -> None:
     async def main() -> None:

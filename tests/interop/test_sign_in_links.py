@@ -17,6 +17,7 @@ from tests.server.features.mounts.sign_in.far_sign_in import far_sign_in
 from tests.server.features.mounts.sign_in.test_sign_in import AUTH, Scene
 
 
+@pytest.mark.brief("2026-07-28-2026-07-28")
 @pytest.mark.parametrize(("mode", "revision"), [("legacy", "2025-11-25"), (STATELESS, STATELESS)])
 def test_the_typescript_client_opens_the_link_and_its_call_goes_on(tmp_path: Path, mode: str, revision: str) -> None:
     package("@modelcontextprotocol/client")

@@ -15,7 +15,7 @@ from tests.interop.node import FOLDER, node, package
 from tests.interop.official_clients import THIRTEEN, WAYS, Negotiation
 
 
-@pytest.mark.brief("stdio auto", "stdio legacy", "http legacy", "http 2026-07-28", "sse legacy")
+@pytest.mark.brief("stdio auto", "http 2026-07-28", "sse legacy")
 @pytest.mark.parametrize("way", WAYS, ids=str)
 def test_the_typescript_client_lists_calls_asks_hears_and_cancels(tmp_path: Path, way: Negotiation) -> None:
     before = children(os.getpid())
