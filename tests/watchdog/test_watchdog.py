@@ -20,6 +20,24 @@ OTHERS = {  # routes that the tests' own server lacks
 }
 
 
+# What `make test` tries: of each kind of reading one, the longest. The soak tries all.
+BRIEF_ROUTES = (
+    *("/mcp", "/sse", "/", "/token", "/introspect", "/register", "/login"),
+    *("/authorize", "/mounts/tools", "/mounts/callback"),
+)
+BRIEF_METHODS = (
+    *("initialize", "ping", "tools/call", "tools/list", "resources/read", "completion/complete", "logging/setLevel"),
+    *("tasks/update", "subscriptions/listen", "events/poll", "events/subscribe", "skills/get"),
+)
+BRIEF_BODIES = (
+    *("objects", "deep ones", "keys", "strings", "extreme numbers", "a digit", "escapes", "a picture", "no UTF-8"),
+    *("surrogates", "surrogate, as large as may be", "an id of marks", "a cancellation", "a wrong message"),
+    *("ids at the end", "a batch", "a batch of reads", "a batch of calls"),
+)
+BRIEF_TOOLS = ("Bash", "TaskManager", "AskUserQuestion", "InvokeSkill")
+BRIEF_OUTPUT = ("returns on one line", "escapes", "states", "marks")
+
+
 @pytest.fixture(scope="module")
 def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
     with watched_site(tmp_path_factory.mktemp("watched")) as made:
@@ -32,6 +50,7 @@ def test_every_route_has_its_worst_case(watched: Watched) -> None:
     assert (plain - set(worst.ROUTES), set(worst.ROUTES) - plain) == (set(), set())
 
 
+@pytest.mark.brief(*(f"0-{path}" for path in BRIEF_ROUTES))
 @pytest.mark.parametrize("path", worst.ROUTES)
 @pytest.mark.parametrize("turn", [0, pytest.param(1, marks=pytest.mark.soak)])
 def test_no_head_and_no_form_holds_the_loop(watched: Watched, path: str, turn: int) -> None:
@@ -52,12 +71,14 @@ def test_every_method_has_its_worst_case(tmp_path: Path) -> None:
     assert set(app.host.dispatcher()._methods) == set(worst.MESSAGES)
 
 
+@pytest.mark.brief(*(f"full-{method}" for method in BRIEF_METHODS))
 @pytest.mark.parametrize("method", worst.MESSAGES)
 @pytest.mark.parametrize("who", ["full", pytest.param("web", marks=pytest.mark.soak)])
 def test_no_method_holds_the_loop(watched: Watched, method: str, who: str) -> None:
     assert watched.too_long(worst.messages(watched, method, who)) == []
 
 
+@pytest.mark.brief(*BRIEF_BODIES)
 @pytest.mark.parametrize("kind", worst.BODIES)
 def test_no_body_holds_the_loop(watched: Watched, kind: str) -> None:
     assert watched.too_long([worst.in_session(watched, "full", worst.BODIES[kind](), kind, "2025-03-26")]) == []
@@ -77,6 +98,7 @@ def test_every_tool_has_its_worst_case() -> None:
     assert set(TOOLS) == set(worst.VALID_ARGUMENTS)
 
 
+@pytest.mark.brief(*BRIEF_TOOLS)
 @pytest.mark.parametrize("name", worst.VALID_ARGUMENTS)
 def test_no_arguments_of_a_tool_hold_the_loop(watched: Watched, name: str) -> None:
     wrong = worst.wrong(TOOLS[name].input, name)
@@ -101,6 +123,7 @@ def test_no_large_answer_holds_the_loop(watched: Watched, kind: str) -> None:
     assert watched.too_long([asked, stream]) == []
 
 
+@pytest.mark.brief(*BRIEF_OUTPUT)
 @pytest.mark.parametrize("kind", watched_output.OUTPUT)
 def test_no_output_holds_the_loop_however_many_patterns_watch_it(watched: Watched, kind: str) -> None:
     for pattern in watched_output.PATTERNS:

@@ -22,7 +22,9 @@ DAY = 24 * 3600 * 1000
 
 @pytest.fixture(params=["stdio", "http", pytest.param("isolated", marks=needs_isolation)])
 def knowing(request: pytest.FixtureRequest, start: Start, listen: Callable[..., Any], tmp_path: Path) -> Start:
-    """Return a client with tasks, on each transport of the stateless era, and one of a server with isolated plugins."""
+    """Return a client with tasks, on each transport of the stateless era, and one of a server with isolated plugins.
+
+    In `make test` a test of what a plugin does itself has the third, too."""
     from tests.clients.raw_http_client import spoken
     from tests.conftest import PROBE
 
@@ -131,6 +133,7 @@ def test_over_http_the_name_header_is_the_tasks_id(listen: Callable[..., Any]) -
     assert codes == [-32020, -32020, -32602]
 
 
+@pytest.mark.brief("stdio", "isolated")
 def test_a_tool_that_says_no_is_completed_and_one_with_a_bug_has_failed(knowing: Start) -> None:
     server = knowing()
     refused = ended(server, created(server, "refuses_later"))
@@ -168,6 +171,7 @@ def test_a_cancelled_task_stops_its_work_and_stays_cancelled(knowing: Start, tmp
     assert "Traceback" not in server.log()
 
 
+@pytest.mark.brief("stdio", "http")
 def test_a_call_that_is_cancelled_before_it_is_a_task_is_never_one(knowing: Start) -> None:
     server = knowing()
     begun = server.begin("tools/call", {"name": "Bash", "arguments": {"command": "sleep 86412"}})
@@ -215,6 +219,7 @@ def test_a_command_still_ends_with_its_timeout_as_a_task(knowing: Start) -> None
     assert done["result"]["isError"] is True and "timed out after 3000 ms" in text(done)
 
 
+@pytest.mark.brief("stdio", "http")
 def test_a_tool_can_be_declared_to_become_a_task_when_it_takes_long(knowing: Start, tmp_path: Path) -> None:
     server = knowing(*IMPATIENT)
     file = tmp_path / "go"
@@ -229,6 +234,7 @@ def test_a_call_is_held_until_it_is_a_task(connect: Start) -> None:
     assert text(ended(server, created(server, "is_held"))) == "43.0 None"
 
 
+@pytest.mark.brief("stdio", "http")
 def test_news_comes_with_results_and_not_with_tasks(knowing: Start, tmp_path: Path) -> None:
     server = knowing()
     server.call("BackgroundBash", {"command": "true"})
@@ -239,6 +245,7 @@ def test_news_comes_with_results_and_not_with_tasks(knowing: Start, tmp_path: Pa
     assert eventually(lambda: "Meanwhile" in server.text("echo", {"text": "x"}))
 
 
+@pytest.mark.brief("stdio", "http")
 def test_progress_becomes_the_status_and_nothing_follows_the_answer(knowing: Start, tmp_path: Path) -> None:
     server = knowing()
     file = tmp_path / "go"
@@ -252,6 +259,7 @@ def test_progress_becomes_the_status_and_nothing_follows_the_answer(knowing: Sta
     assert server.notes("notifications/message") == []
 
 
+@pytest.mark.brief("stdio", "http")
 def test_a_call_that_becomes_a_task_by_itself_says_how_it_goes_from_then_on(knowing: Start, tmp_path: Path) -> None:
     server = knowing(*IMPATIENT)
     file = tmp_path / "go"
@@ -307,6 +315,7 @@ def test_a_question_parks_the_task_and_its_answer_goes_on_where_it_was(knowing: 
     assert text(ended(server, id)) == "Ada Bob"
 
 
+@pytest.mark.brief("stdio", "http")
 def test_of_several_questions_some_can_be_answered_first(knowing: Start) -> None:
     server = knowing()
     id = created(server, "asks_both_later")
@@ -324,6 +333,7 @@ def test_of_several_questions_some_can_be_answered_first(knowing: Start) -> None
     assert server.request("tasks/update", {"taskId": id, "inputResponses": {"who": accepted("Eve")}})
 
 
+@pytest.mark.brief("stdio", "http")
 def test_a_task_that_waits_for_an_answer_can_be_cancelled(knowing: Start) -> None:
     server = knowing()
     id = created(server, "asks_later")
@@ -333,12 +343,14 @@ def test_a_task_that_waits_for_an_answer_can_be_cancelled(knowing: Start) -> Non
     assert cancelled["status"] == "cancelled" and "inputRequests" not in cancelled
 
 
+@pytest.mark.brief("stdio", "http")
 def test_a_question_with_a_time_limit_goes_unanswered(knowing: Start) -> None:
     server = knowing()
     done = ended(server, created(server, "asks_soon_later"))
     assert done["result"]["isError"] is True and "no answer within 0.1 s" in text(done)
 
 
+@pytest.mark.brief("stdio", "http")
 def test_questions_before_the_task_end_the_call_as_ever(knowing: Start) -> None:
     server = knowing()
     first = server.call("asks_first")
@@ -349,6 +361,7 @@ def test_questions_before_the_task_end_the_call_as_ever(knowing: Start) -> None:
     assert text(ended(server, result["taskId"])) == "hello Ada"
 
 
+@pytest.mark.brief("stdio", "http")
 def test_a_subscription_brings_each_change_of_the_tasks_it_names(knowing: Start, tmp_path: Path) -> None:
     server = knowing()
     file = tmp_path / "go"
@@ -387,6 +400,7 @@ def test_a_subscription_to_tasks_wants_the_extension_declared(connect: Start) ->
     assert caught.value.code == -32602
 
 
+@pytest.mark.brief("stdio", "http")
 def test_a_result_too_large_to_keep_is_said_to_be(knowing: Start) -> None:
     server = knowing()
     failed = ended(server, created(server, "large_later", size=17 * 2**20))

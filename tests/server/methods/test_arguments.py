@@ -11,6 +11,8 @@ from tests.clients.raw_client import Server
 from tests.clients.raw_http_client import Site, spoken
 from tests.servers.isolated_plugins import EACH_WAY
 
+pytestmark = pytest.mark.pairs
+
 Start = Callable[..., Server]
 
 PLUGIN = '''

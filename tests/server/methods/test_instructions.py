@@ -10,6 +10,8 @@ import pytest
 from tests.clients.raw_client import REVISIONS, STATELESS, Server
 from tests.tools.builtin.test_contract import CONTRACT
 
+pytestmark = pytest.mark.pairs
+
 Start = Callable[..., Server]
 
 

@@ -16,6 +16,8 @@ from toolgate.server.protocol import message_limits
 from toolgate.tools.api.schema.reader import CHARACTERS, MAX_WORK, SchemaReader
 from toolgate.tools.api.text import json_text
 
+pytestmark = pytest.mark.pairs
+
 Start = Callable[..., Server]
 ACCEPT = {"action": "accept", "content": {}}
 

@@ -10,6 +10,8 @@ import pytest
 from tests.clients.raw_client import REVISIONS, STATELESS, Refusal, Server
 from toolgate.tools import Message, prompt
 
+pytestmark = pytest.mark.pairs
+
 Start = Callable[..., Server]
 PNG = base64.b64encode(b"\x89PNG").decode()
 
