@@ -17,6 +17,7 @@ from toolgate.tools.workspace.files.rmtree import remove_tree
 from toolgate.tools.workspace.files.safe_walk import FOLDER, walk_folders
 
 LONG = "x" * 250
+WORK = 5 * PATIENCE  # seconds to pack and unpack: 54 on a busy machine
 ROOM = 64  # MiB of memory above that of the process before
 MEASURE = """
 import resource, sys
@@ -79,9 +80,8 @@ def list_shape(folder: Path) -> list[dict[str, int]]:
 def test_thousands_of_links_in_deep_folders_take_little_memory(tmp_path: Path, shape: tuple[int, int, int]) -> None:
     levels, each, last = shape
     make_deep(tmp_path / "it", levels, links_in_each=each, links_at_end=last)
-    done = subprocess.run(
-        [sys.executable, "-c", MEASURE, str(tmp_path)], capture_output=True, text=True, timeout=PATIENCE, check=False
-    )
+    words = [sys.executable, "-c", MEASURE, str(tmp_path)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=WORK, check=False)
     assert done.returncode == 0, done.stderr
     assert all(int(grown) < ROOM for grown in done.stdout.split()), done.stdout
     assert (
