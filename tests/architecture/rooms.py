@@ -116,6 +116,16 @@ def sources(folder: str | None = None) -> list[Path]:
     return [path.relative_to(ROOT) for top in tops for path in sorted((ROOT / top).rglob("*.py"))]
 
 
+def find_modules(entry: str) -> list[Path]:
+    """Return the paths of a file, or of the modules of a folder. Raises FileNotFoundError if there are none: a rule on
+    what has moved away holds nothing.
+    """
+    found = [path for path in sources(entry.split("/")[0]) if f"{path}/".startswith(entry.removesuffix("/") + "/")]
+    if not found:
+        raise FileNotFoundError(f"{entry} has no modules: name the place that they moved to")
+    return found
+
+
 @cache
 def parse(path: Path) -> ast.Module:
     return ast.parse((ROOT / path).read_text())

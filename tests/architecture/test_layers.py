@@ -6,6 +6,8 @@ import sys
 from functools import cache
 from pathlib import Path
 
+from tests.architecture import rooms
+
 ROOT = Path(__file__).parents[2]
 STDLIB = frozenset(sys.stdlib_module_names)
 
@@ -161,6 +163,11 @@ def test_each_dependency_has_one_home() -> None:
         for module in imports(path):
             home = HOMES.get(module.split(".")[0])
             assert home is None or relative.startswith(home), f"{relative} imports {module}"
+
+
+def test_each_home_has_modules() -> None:
+    homes = [(home,) if isinstance(home, str) else home for home in HOMES.values()]
+    assert all(rooms.find_modules(home) for each in homes for home in each)
 
 
 def touches(tree: ast.AST) -> set[str]:
