@@ -1,10 +1,16 @@
 """Observe calls: the audit log, metrics over HTTP, and traces where a collector is configured.
 
-    feature        plugs it in: observers of each call, `/metrics`, spans around methods
-    audit/         a call → a line in files, or in rows where PostgreSQL offers them
-    metrics/       counts of calls, and gauges that are read at each scrape
-    traces         spans, as OpenTelemetry's variables say
-    commands/, doctor, state_part      `toolgate audit`, its check, and its files in backups
+    tools/call ─→ Observers ─┬─→ AuditRecorder ─→ AuditLog     audit/: a line in files, or rows of PostgreSQL
+                             └─→ CallMetrics                   metrics/: counts and times of calls
+    any method ─→ slot `trace` ─→ Traces                       a span, as OpenTelemetry's variables say
+    GET /metrics ─→ Metrics                                    the counts, and gauges that are read at each scrape
 
-No part of it changes the answer to a call.
+TelemetryFeature imports the parts that are on. At the end it closes the audit log after the last call, then flushes
+the traces. No part of it changes the answer to a call.
+
+    commands/      toolgate audit
+    doctor         checks the newest part of the log
+    state_part     its files in backups
+
+Enter at `feature.TelemetryFeature`. Only `server/config/feature_rows.py` names this room.
 """
