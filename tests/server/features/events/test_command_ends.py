@@ -26,7 +26,7 @@ Start = Callable[..., Server]
 
 ENDED = "command.ended"
 LATEST = 0.25  # seconds after the end of a command, in which its server is killed
-ROUNDS = pytest.mark.parametrize("rounds", [6, pytest.param(30, marks=pytest.mark.soak)])
+ROUNDS = pytest.mark.parametrize("rounds", [3, pytest.param(30, marks=pytest.mark.soak)])
 
 
 def list_ends(client: Server, cursor: str) -> list[int]:
@@ -175,6 +175,7 @@ def test_an_end_that_the_locked_state_did_not_take_is_told_after_a_kill(start: S
     expect_ends(client, cursor, [task])
 
 
+@pytest.mark.brief("signal", "hold")  # it ends by itself, and the server ends it
 @pytest.mark.parametrize("way", ["KillBgTask", "age", "signal", "hold"])
 def test_each_kind_of_end_is_told_after_a_kill(start: Start, tmp_path: Path, way: str) -> None:
     options = {"age": ["--limit", "age=1s"], "hold": ["--hold", "2"]}.get(way, [])

@@ -179,7 +179,8 @@ def test_pages_are_bounded_in_what_they_look_at(tmp_path: Path) -> None:
         two = EventFilter("ada", "built", '{"id":2}')
         begin = rows.read_page(connection, two, None, 10).position
         rows.read_page(connection, ALL, None, 10)
-        happen(connection, rows, *(f"one-{number}" for number in range(2_500)), data=b'{"id":1}')
+        ones = [Occurrence("ada", "built", f"one-{number}", b'{"id":1}') for number in range(2_500)]
+        rows.record_all(connection, "ada", ones)
         happen(connection, rows, "two", data=b'{"id":2}')
         page = rows.read_page(connection, two, begin, 10)
         assert (ids(page), page.has_more) == ([], True)

@@ -56,7 +56,7 @@ def test_a_read_after_a_kill_begins_where_the_last_answer_began(start: Start, tm
     assert "begun" not in client.text("ReadBgOutput", {"task_id": 1})
 
 
-@pytest.mark.parametrize("rounds", [4, pytest.param(100, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("rounds", [2, pytest.param(100, marks=pytest.mark.soak)])
 def test_what_happened_before_a_kill_is_told_once_after_it(start: Start, tmp_path: Path, rounds: int) -> None:
     state, dice = tmp_path / "kept", random.Random(rounds)
     client = start(revision=STATELESS, state=state)

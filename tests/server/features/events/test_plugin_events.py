@@ -125,6 +125,7 @@ def test_an_event_for_another_principal_reaches_no_one_here(
     assert data_of(poll(client, TYPE, cursor)) == [{"app": "mine", "version": 1}]
 
 
+@pytest.mark.brief("removed-inline", "other payload-isolated", "other arguments-inline")
 @BOTH
 @pytest.mark.parametrize(
     ("change", "code"),

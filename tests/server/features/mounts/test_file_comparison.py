@@ -42,7 +42,7 @@ def test_doctor_says_what_differs(tmp_path: Path, capsys: pytest.CaptureFixture[
     control = MountControl(tmp_path / "state")
     control.begin()
     control.publish({}, ["far", "other"])
-    assert main.run(("doctor", *options, "--state", str(tmp_path / "state"))) == 1
+    assert main.run(("doctor", "--browser", "none", *options, "--state", str(tmp_path / "state"))) == 1
     assert "mounts differ between the servers on this state: far, other" in capsys.readouterr().out
     control.end()
     assert not list((tmp_path / "state/cache/mounts/status").iterdir())

@@ -32,6 +32,7 @@ def mounted(start: Mounted, tmp_path: Path) -> Mounted:
     return begin
 
 
+@pytest.mark.rotated(1)
 @BOTH
 def test_headers_repeat_arguments(mounted: Mounted, tmp_path: Path, revision: str) -> None:
     with far_site(tmp_path, "modern") as far:

@@ -164,12 +164,17 @@ def node(request: pytest.FixtureRequest) -> Iterator[NodeProcess]:
         yield node
 
 
-SLOW = {  # they take seconds, and `make test` has them in process
+SLOW = {  # they take seconds or much processor time, and `make test` has them in process
     "test_a_timeout_ends_the_whole_tree_daemons_included",
     "test_a_cancelled_command_is_gone_with_its_tree_before_the_call_ends",
     "test_how_a_command_ended_is_known_as_soon_as_it_is_waited_for",
     "test_eight_commands_at_once_overlap",
     "test_output_streams_as_progress_that_grows_and_is_not_too_much",
+    "test_more_commands_than_allowed_are_refused_until_one_ends",
+    "test_many_commands_start_at_once",
+    "test_processes_that_never_stop_forking_are_killed",
+    "test_a_command_over_the_systems_limit_of_an_argument_runs_as_any_other",
+    "test_ten_megabytes_go_both_ways_and_the_input_ends",
 }
 MODULES = (
     test_workspace,

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.clients.raw_client import STATELESS, eventually
 from tests.clients.raw_http_client import Site, spoken
 from tests.clients.raw_task_client import KNOWS, created, ended, get, text
@@ -72,6 +74,7 @@ def name_of(site: Site) -> str:
     return name.findall(site.log())[0]
 
 
+@pytest.mark.soak  # bus/test_deployments.py has each step of it
 def test_an_upgrade_from_replicas_without_a_deployment_loses_sessions_and_no_task(
     tmp_path: Path, postgres: Postgres
 ) -> None:

@@ -188,6 +188,7 @@ def test_in_an_approvals_retry(pair: Replicas, tmp_path: Path) -> None:
     assert runs.read_text() == "run\nrun\n"
 
 
+@pytest.mark.brief("refresh")
 @pytest.mark.parametrize("kind", ["code", "refresh"])
 def test_in_an_exchange(pair: Replicas, ada: AppUser, postgres: Postgres, kind: str) -> None:
     first, second = pair.sites

@@ -43,7 +43,7 @@ def test_the_official_client_needs_no_stickiness(tmp_path: Path, postgres: Postg
         asyncio.run(use(front))
 
 
-@pytest.mark.parametrize("restarts", [2, pytest.param(20, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("restarts", [1, pytest.param(20, marks=pytest.mark.soak)])
 def test_a_rolling_restart_costs_the_official_client_no_call(tmp_path: Path, postgres: Postgres, restarts: int) -> None:
     async def use(replicas: Replicas, port: int) -> None:
         def restart() -> None:
@@ -64,7 +64,8 @@ def test_a_rolling_restart_costs_the_official_client_no_call(tmp_path: Path, pos
         asyncio.run(use(replicas, front))
 
 
-@pytest.mark.parametrize("kills", [2, pytest.param(20, marks=pytest.mark.soak)])
+@pytest.mark.soak  # test_replicas.py has it without the proxy
+@pytest.mark.parametrize("kills", [2, 20])
 def test_kill_9_costs_the_official_client_at_most_a_call_and_never_its_session(
     tmp_path: Path, postgres: Postgres, kills: int
 ) -> None:

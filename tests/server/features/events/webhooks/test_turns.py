@@ -201,6 +201,7 @@ def test_a_full_host_is_not_looked_at_again_and_again() -> None:
     assert list(turns._find_lines(found)) == found == []
 
 
+@pytest.mark.brief("0", "1", "2", "3")
 @pytest.mark.parametrize("seed", range(10))
 def test_a_turn_begins_whenever_one_may_and_no_limit_is_crossed(seed: int) -> None:
     """Random work, beside a plain count of what may begin."""

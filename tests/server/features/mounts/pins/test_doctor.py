@@ -72,7 +72,7 @@ def test_a_command_without_a_version_is_said_by_doctor(tmp_path: Path, capsys: p
 
     def examine(package: str) -> str:
         table = f'[mounts.far]\ncommand = "{npx}"\nargs = ["-y", "{package}"]\n'
-        main.run(("doctor", *write_config(tmp_path, table), "--state", str(tmp_path / "state")))
+        main.run(("doctor", "--browser", "none", *write_config(tmp_path, table), "--state", str(tmp_path / "state")))
         return capsys.readouterr().out
 
     said = "no version is named by the command of far"

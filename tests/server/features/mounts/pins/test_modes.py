@@ -142,6 +142,7 @@ def test_a_bad_word_is_refused_with_those_that_are_known(tmp_path: Path, capsys:
     assert "CONFIG_VALUE" in shown and "on_change: " in shown and "hold" in shown
 
 
+@pytest.mark.soak  # two servers on one state look by themselves, too: above
 def test_replicas_on_a_database_share_what_is_approved(
     tmp_path: Path, postgres: Postgres, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -162,7 +162,7 @@ def kill_at_random(folder: Path, node: NodeProcess, count: int, dice: random.Ran
 def test_a_command_runs_once_whenever_its_server_is_killed(node: NodeProcess, tmp_path: Path) -> None:
     seed = int.from_bytes(os.urandom(4))
     print(f"seed {seed}")
-    kill_at_random(tmp_path, node, 3, random.Random(seed))
+    kill_at_random(tmp_path, node, 2, random.Random(seed))
 
 
 @pytest.mark.soak

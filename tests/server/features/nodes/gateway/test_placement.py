@@ -294,7 +294,7 @@ def test_people_who_are_idle_take_no_memory_of_the_gateway(tmp_path: Path) -> No
         await meet(remote, 1_500)  # more than are held
         gc.collect()
         before = sys.getallocatedblocks()
-        await meet(remote, 10_000)
+        await meet(remote, 6_000)
         gc.collect()
         assert sys.getallocatedblocks() - before < 5_000  # less than one for each
         await remote.close()
