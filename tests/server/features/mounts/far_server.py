@@ -236,8 +236,8 @@ class FarServer:
                 return None
             case "later":
                 if "inputResponses" not in params:
-                    time.sleep(1.0)
-                return self._ask("ask", params, emit, is_modern) if "ask" in arguments else _text("it took a second")
+                    time.sleep(arguments.get("seconds", 1.0))
+                return self._ask("ask", params, emit, is_modern) if "ask" in arguments else _text("it took a while")
             case "ask" | "sample" | "roots" as name:
                 said = self._ask(name, params, emit, is_modern)
                 for step in (1, 2) if "steps" in arguments else ():

@@ -43,6 +43,11 @@ def mounted(start: Start, tmp_path: Path) -> Callable[..., Server]:
     return begin
 
 
+def each_era(test: Any) -> Any:
+    """Run a test with a mount of each era; `make test` runs each test with the next one."""
+    return pytest.mark.rotated(1)(pytest.mark.parametrize("era", ["legacy", "modern"])(test))
+
+
 @pytest.fixture(params=["command", "url"])
 def carried(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[str], str]]:
     """Yield what makes the table of a mount of an era, by a command or a URL."""
@@ -149,7 +154,7 @@ def _refusal(server: Server, tool: str) -> str:
     return caught.value.message
 
 
-@pytest.mark.parametrize("era", ["legacy", "modern"])
+@each_era
 def test_a_question_of_a_parked_call_is_answered_once_and_by_whom_it_was_asked(
     mounted: Callable[..., Server], era: str
 ) -> None:
@@ -198,7 +203,7 @@ def test_a_mount_that_is_called_one_at_a_time_waits_for_a_parked_call(mounted: C
     assert server.text("far__count") == "3"
 
 
-@pytest.mark.parametrize("era", ["legacy", "modern"])
+@each_era
 def test_a_client_that_declares_and_never_answers_meets_a_deadline(start: Start, tmp_path: Path, era: str) -> None:
     options = (*write_config(tmp_path, command_mount(era)), "--hold", "2")
     server = start(*options, capabilities=CAPABILITIES, revision="2025-11-25", answer=lambda _method, _params: None)
@@ -211,14 +216,14 @@ def test_a_client_that_declares_and_never_answers_meets_a_deadline(start: Start,
     assert server.text("far__count") == "2"  # the next call works
 
 
-@pytest.mark.parametrize("era", ["legacy", "modern"])
+@each_era
 def test_a_long_call_becomes_a_task_of_ours_and_asks_in_it(mounted: Callable[..., Server], era: str) -> None:
     known = {**CAPABILITIES, **raw_task_client.KNOWS}
     server = mounted(command_mount(era), revision=STATELESS, capabilities=known, env={"TOOLGATE_TASK_AFTER": "0.5"})
     wait_listed(server)
-    plain = raw_task_client.ended(server, raw_task_client.created(server, "far__later"))
-    assert raw_task_client.text(plain) == "it took a second"
-    id = raw_task_client.created(server, "far__later", ask=1)
+    plain = raw_task_client.ended(server, raw_task_client.created(server, "far__later", seconds=3))
+    assert raw_task_client.text(plain) == "it took a while"
+    id = raw_task_client.created(server, "far__later", seconds=3, ask=1)
     asked = raw_task_client.until(server, id, "input_required")
     responses = {key: ANSWERS[each["method"]] for key, each in asked["inputRequests"].items()}
     server.request("tasks/update", {"taskId": id, "inputResponses": responses})
@@ -226,6 +231,7 @@ def test_a_long_call_becomes_a_task_of_ours_and_asks_in_it(mounted: Callable[...
     assert server.text("far__count") == ("3" if era == "legacy" else "4")  # a round of the stateless era is a call
 
 
+@pytest.mark.brief(STATELESS)
 @pytest.mark.parametrize("revision", ["2025-06-18", STATELESS])
 def test_a_tool_that_runs_as_a_task_only_is_called_as_others(mounted: Callable[..., Server], revision: str) -> None:
     server = mounted(command_mount("legacy", "far", 'env = { FAR_TASKS = "1" }'), revision=revision)
@@ -255,7 +261,7 @@ def test_a_cancelled_call_is_cancelled_at_the_mount(mounted: Callable[..., Serve
     assert server.text("far__count") == "3"
 
 
-@pytest.mark.parametrize("era", ["legacy", "modern"])
+@each_era
 def test_a_list_that_changes_is_announced_and_served(mounted: Callable[..., Server], era: str) -> None:
     server = mounted(command_mount(era))
     wait_listed(server)
@@ -322,7 +328,7 @@ def test_no_variable_is_repeated_of_the_last_words_of_a_program(mounted: Callabl
     assert "the-key-of-far" not in server.log()
 
 
-@pytest.mark.parametrize("era", ["legacy", "modern"])
+@each_era
 def test_a_call_is_not_sent_again_where_the_answer_to_its_question_is_refused(
     mounted: Callable[..., Server], tmp_path: Path, era: str
 ) -> None:
@@ -390,7 +396,7 @@ def test_patterns_choose_what_is_served(mounted: Callable[..., Server]) -> None:
     assert "far__odd" not in names
 
 
-@pytest.mark.parametrize("era", ["legacy", "modern"])
+@each_era
 def test_a_url_that_forgets_its_sessions_is_taken_up_again(
     mounted: Callable[..., Server], tmp_path: Path, era: str
 ) -> None:
@@ -484,7 +490,7 @@ def test_a_uri_that_two_mounts_claim_leads_to_each_and_never_to_the_wrong_one(mo
         server.request("resources/read", {"uri": "far://one"})
 
 
-@pytest.mark.parametrize("era", ["legacy", "modern"])
+@each_era
 def test_a_subscriber_hears_of_changes_also_after_a_restart(mounted: Callable[..., Server], era: str) -> None:
     server = mounted(command_mount(era, "far", 'per = "all"'))
     wait_listed(server)
@@ -505,6 +511,7 @@ def test_a_subscriber_hears_of_changes_also_after_a_restart(mounted: Callable[..
         assert eventually(lambda: server.call("far__touch")["content"][0]["text"] == "")
 
 
+@pytest.mark.brief(STATELESS)
 @pytest.mark.parametrize("revision", ["2025-11-25", STATELESS])
 def test_a_mount_of_the_server_itself_is_refused(mounted: Callable[..., Server], tmp_path: Path, revision: str) -> None:
     words = f'"--config", "{tmp_path / "mounts.toml"}", "--state", "{tmp_path / "state"}"'
