@@ -387,6 +387,7 @@ quietly(() => new WebTransport('https://' + host + '/').ready);
 
 
 @pytest.mark.both
+@pytest.mark.brief(f"{KINDS[0]}-{PRIVATE}", f"{KINDS[0]}-private.test", f"{KINDS[1]}-{PRIVATE}")
 @pytest.mark.parametrize("host", [PRIVATE, pytest.param("[::ffff:127.0.0.2]", marks=SOAK), "private.test"])
 def test_nothing_a_page_does_reaches_a_private_address(world: World, host: str) -> None:
     world.names["private.test"] = [[PRIVATE]]
@@ -425,7 +426,6 @@ def test_a_name_that_rebinds_is_looked_up_and_checked_each_time(world: World) ->
     assert world.victim.seen == []
 
 
-@pytest.mark.both
 def test_only_the_servers_own_pages_get_through_the_proxy(world: World) -> None:
     browser = world.reader.browser
     assert browser is not None

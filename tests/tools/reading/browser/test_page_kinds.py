@@ -41,14 +41,26 @@ def read_all(pages: dict[str, Answer]) -> dict[str, str]:
     return asyncio.run(asyncio.wait_for(scenario(), BOUND))
 
 
+BODY = b"<!doctype html><title>t</title><p>The first half of it. " + b"Words of it. " * 2_000
+PACKED = gzip.compress(BODY, mtime=0)
+OTHERS: dict[str, Answer] = {
+    "/cut": (200, {"content-type": "text/html", "content-encoding": "gzip"}, PACKED[:-30]),
+    "/whole": (200, {"content-type": "text/html", "content-encoding": "gzip"}, PACKED),
+    "/words": (200, {"content-type": "text/html", "content-encoding": "utf-8"}, b"<p>Plain as it is."),
+    "/busy": (429, {"content-type": "text/html", "retry-after": "12"}, b"<p>Too fast"),
+    "/code.ts": (200, {"content-type": "video/mp2t"}, b"type A = 1"),
+    "/frames": b'<html><frameset cols="1,2"><frame src="/words"><frame src="javascript:0"></frameset></html>',
+}
+
+
 @pytest.fixture(scope="module")
 def answers() -> dict[str, str]:
-    """The answer for one page of each kind, which holds all of its fragments."""
+    """The answer for one page of each kind, which holds all of its fragments, and for each of the others."""
     pages: dict[str, Answer] = {}
-    for number, (kind, fragments) in enumerate(KINDS.items()):
+    for kind, fragments in KINDS.items():
         body = page(*(fragment.html for fragment in fragments), title=kind)
-        pages[f"/{number}"] = (200, {"content-type": "text/html"}, body)
-    return dict(zip(KINDS, read_all(pages).values(), strict=True))
+        pages[f"/{kind.replace(' ', '-')}"] = (200, {"content-type": "text/html"}, body)
+    return dict(zip([*KINDS, *OTHERS], read_all({**pages, **OTHERS}).values(), strict=True))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -60,24 +72,15 @@ def test_a_kind_of_content_becomes_text_in_chromium_too(answers: dict[str, str],
     assert (answer.count("passes"), answer.count("lens")) >= (4, 4)
 
 
-def test_a_page_whose_packed_data_is_cut_says_so_and_a_whole_one_without_end_tags_does_not() -> None:
-    body = b"<!doctype html><title>t</title><p>The first half of it. " + b"Words of it. " * 2_000
-    head = {"content-type": "text/html", "content-encoding": "gzip"}
-    packed = gzip.compress(body, mtime=0)
-    answers = read_all({"/cut": (200, head, packed[:-30]), "/whole": (200, head, packed)})
+def test_a_page_whose_packed_data_is_cut_says_so_and_a_whole_one_without_end_tags_does_not(
+    answers: dict[str, str],
+) -> None:
     assert "The first half of it." in answers["/cut"]
     assert "(it broke off: read as far as it came)" in answers["/cut"]
     assert "broke off" not in answers["/whole"]
 
 
-def test_kinds_of_answers_are_read_in_chromium_too() -> None:
-    pages: dict[str, Answer] = {
-        "/words": (200, {"content-type": "text/html", "content-encoding": "utf-8"}, b"<p>Plain as it is."),
-        "/busy": (429, {"content-type": "text/html", "retry-after": "12"}, b"<p>Too fast"),
-        "/code.ts": (200, {"content-type": "video/mp2t"}, b"type A = 1"),
-        "/frames": b'<html><frameset cols="1,2"><frame src="/words"><frame src="javascript:0"></frameset></html>',
-    }
-    answers = read_all(pages)
+def test_kinds_of_answers_are_read_in_chromium_too(answers: dict[str, str]) -> None:
     assert "Plain as it is." in answers["/words"]
     assert "429 Too Many Requests; try again after 12 s" in answers["/busy"]
     assert "type A = 1" in answers["/code.ts"]

@@ -126,6 +126,7 @@ BEHAVIOURS: dict[str, tuple[Answer | None, str, str]] = {  # a behaviour of all 
 }
 
 
+@pytest.mark.brief("nothing", "dripping", "captcha", "refusing", "malformed", "huge")
 @pytest.mark.parametrize("behaviour", BEHAVIOURS)
 def test_each_behaviour_of_an_engine_has_its_status(behaviour: str) -> None:
     answer, status, why = BEHAVIOURS[behaviour]

@@ -164,15 +164,17 @@ def count_lines(body: bytes) -> int:
     return count
 
 
+@pytest.mark.parametrize("count", [200, pytest.param(300, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("name", HOSTILE)
-def test_twice_the_page_makes_at_most_twice_the_work(name: str) -> None:
+def test_twice_the_page_makes_at_most_twice_the_work(name: str, count: int) -> None:
     begin, repeated, end = HOSTILE[name]
-    small, large = (count_lines(page(begin + repeated * count + end)) for count in (300, 600))
+    small, large = (count_lines(page(begin + repeated * each + end)) for each in (count, 2 * count))
     assert large <= 2.2 * small
 
 
+@pytest.mark.parametrize("count", [300, pytest.param(1_000, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("name", HOSTILE)
-def test_a_hostile_page_makes_a_text_of_its_size(name: str) -> None:
+def test_a_hostile_page_makes_a_text_of_its_size(name: str, count: int) -> None:
     begin, repeated, end = HOSTILE[name]
-    text = markdown(page(begin + repeated * 1_000 + end))
-    assert len(text) < 100 * 1_000
+    text = markdown(page(begin + repeated * count + end))
+    assert len(text) < 100 * count

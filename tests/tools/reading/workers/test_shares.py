@@ -58,7 +58,7 @@ def large_pdf(size: int) -> bytes:
     return body.getvalue()
 
 
-@pytest.mark.parametrize("count", [8, pytest.param(MANY, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("count", [5, pytest.param(MANY, marks=pytest.mark.soak)])
 def test_large_pictures_take_no_memory_of_the_server(start: Start, count: int) -> None:
     server = start()
     file = server.state.parent / "work" / "large.png"
