@@ -254,7 +254,41 @@ def http_port() -> Iterator[str]:
         server.shutdown()
 
 
-@pytest.mark.parametrize(("words", "said"), TABLE.items(), ids=TABLE)
+WITH_TOOLS = (  # of the 0.2 s that all tools take to load; another row of `make test` makes a mistake of its kind
+    "call TaskManager action=complete query=tests",
+    "call ReadDocs url=toolgate.invalid/page --browser none",
+    "call Bash command=ls timeout=999999999",
+    "call ReadBgOutput task_id=99",
+    "install cursor --skills none --dry-run",
+    "--plugins adir/none.py tools",
+    "--engines duckduck tools",
+    "call Bash",
+    "--skills none tools",
+    "install cursor --workspace none",
+    "call ReadImage file_path=a.png",
+    "--plugins afile tools",
+    "--tools !git_* tools",
+    "install cursor -p none",
+    "--tools '!Bash,*' tools",
+    "call TaskManager action=delete query=",
+    "call Bash cmd=ls",
+    "--browser none-such tools",
+    "install cursor --deny Bsh",
+    "call Bash ls",
+    "--approve scope:tools:shel tools",
+    "--approve 'rm *' tools",
+)
+ROWS = [
+    pytest.param(words, said, id=words, marks=pytest.mark.soak if words in WITH_TOOLS else ())
+    for words, said in TABLE.items()
+]
+
+
+def test_each_row_of_the_soak_is_in_the_table() -> None:
+    assert {*WITH_TOOLS} <= TABLE.keys()
+
+
+@pytest.mark.parametrize(("words", "said"), ROWS)
 def test_a_mistake_is_named_with_its_fix(
     words: str,
     said: tuple[str, ...],
