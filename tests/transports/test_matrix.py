@@ -113,6 +113,7 @@ def test_hundreds_of_sessions_and_calls_leave_no_descriptor_and_little_memory(li
     assert resident() - begun[0] < 8 * 2**20
 
 
+@pytest.mark.brief("stdio", "http")
 def test_the_memory_of_a_large_call_serves_the_next(connect: Connect) -> None:
     """Its pages are not given back and faulted in again: 256 for each copy of a mebibyte."""
     client = connect(fresh=True)

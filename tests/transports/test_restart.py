@@ -380,6 +380,7 @@ BROKEN = [
 ]
 
 
+@pytest.mark.brief(*BROKEN[::2])
 @pytest.mark.parametrize("how", BROKEN)
 def test_a_damaged_record_costs_its_session_alone(tmp_path: Path, how: str) -> None:
     with after(tmp_path, signal.SIGKILL) as restarted:

@@ -132,6 +132,7 @@ def test_commands_inherit_neither_the_socket_nor_its_variables(manager: FakeServ
     assert "socket:" not in told.read_text()
 
 
+@pytest.mark.brief("2-more0-2 sockets were handed over: use one ListenStream=", "1-more3-must be numbers")
 @pytest.mark.parametrize(
     ("count", "more", "said"),
     [
@@ -165,6 +166,7 @@ def test_without_signing_in_no_socket_off_loopback_is_served(tmp_path: Path) -> 
                 assert process.wait(PATIENCE) == 2
 
 
+@pytest.mark.brief("unix", "connected")
 @pytest.mark.parametrize("kind", ["unix", "connected", "udp", "file"])
 def test_a_descriptor_that_is_no_listening_tcp_socket_is_refused(tmp_path: Path, kind: str) -> None:
     with contextlib.ExitStack() as stack:
@@ -216,6 +218,7 @@ def test_the_service_manager_is_told_once_that_the_server_is_ready(
     assert said == f"READY=1\nSTATUS=serving http://127.0.0.1:{manager.port}"
 
 
+@pytest.mark.brief("/nowhere/notify")
 @pytest.mark.parametrize("name", ["/nowhere/notify", "@" + "x" * 200, "relative"])
 def test_a_service_manager_that_does_not_listen_is_no_obstacle(manager: FakeServiceManager, name: str) -> None:
     with running(manager.start("--port", "0", NOTIFY_SOCKET=name)) as process:

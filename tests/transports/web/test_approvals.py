@@ -4,6 +4,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import pytest
+
 from tests.clients.raw_client import PATIENCE
 from tests.server.auth.minted_tokens import Signed
 from tests.server.auth.sign_in_server import Browser
@@ -151,16 +153,17 @@ def test_approvals_are_decided_by_keyboard_alone(arrive: Callable[..., Any], sig
         assert "declined" in asked.result(PATIENCE)
 
 
-def test_a_person_signs_out_by_keyboard_alone_on_each_page(arrive: Callable[..., Any], ada: AppUser) -> None:
-    for path in ("", "account", "logout"):
-        page = arrive(ada.name)
-        page.goto(f"{page.url}{path}")
-        assert press_tab(page, "Sign out")[-1] == "Sign out"
-        page.keyboard.press("Enter")
-        page.get_by_role("heading", name="You are signed out").wait_for()
-        assert press_tab(page, "Sign in")[-1] == "Sign in"
-        page.keyboard.press("Enter")
-        page.wait_for_url("**/login")
+@pytest.mark.brief("account")
+@pytest.mark.parametrize("path", ["", "account", "logout"])
+def test_a_person_signs_out_by_keyboard_alone_on_each_page(arrive: Callable[..., Any], ada: AppUser, path: str) -> None:
+    page = arrive(ada.name)
+    page.goto(f"{page.url}{path}")
+    assert press_tab(page, "Sign out")[-1] == "Sign out"
+    page.keyboard.press("Enter")
+    page.get_by_role("heading", name="You are signed out").wait_for()
+    assert press_tab(page, "Sign in")[-1] == "Sign in"
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/login")
 
 
 def press_tab(page: Any, until: str) -> list[str]:

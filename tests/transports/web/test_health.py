@@ -110,6 +110,7 @@ def test_an_open_page_says_that_the_server_is_away_until_it_answers_again(
         is_live(page)
 
 
+@pytest.mark.brief("Redis stops")  # the next test is about PostgreSQL
 @pytest.mark.parametrize(
     "how", ["Redis stops", "PostgreSQL stops", pytest.param("PostgreSQL hangs", marks=pytest.mark.soak)]
 )

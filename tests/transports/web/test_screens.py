@@ -1,6 +1,6 @@
 """Every page at both sizes, light and dark: none overflows, and axe finds nothing.
 
-`make test` looks at each page once, by turns on a phone in light colours and on a desktop in dark ones.
+`make test` looks at half of them once, by turns on a phone in light colours and on a desktop in dark ones.
 """
 
 from collections.abc import Callable, Iterator
@@ -18,6 +18,9 @@ FINDINGS = """async () => (await axe.run(document, {resultTypes: ['violations']}
   .map(each => [each.id, each.help, each.nodes.map(node => node.html.slice(0, 120))])"""
 OPEN = "document.querySelectorAll('details:not(.confirm)').forEach(each => { each.open = true })"
 
+# Of pages that look alike, the one with the most on it
+BRIEF = ["sign-in", "consent", "first-connect", "running", "waiting", "account", "confirmation", "password", "endpoint"]
+
 
 @pytest.fixture(scope="module")
 def shop() -> Iterator[screens.Shop]:
@@ -31,6 +34,7 @@ def arrive(chromium: Any) -> Iterator[Callable[..., Any]]:
         yield arriving
 
 
+@pytest.mark.brief(*(f"{name}-one-open" for name in BRIEF))
 @pytest.mark.parametrize("is_open", [True, pytest.param(False, marks=pytest.mark.soak)], ids=["open", "closed"])
 @pytest.mark.parametrize("turns", [(0,), pytest.param((1, 2, 3), marks=pytest.mark.soak)], ids=["one", "others"])
 @pytest.mark.parametrize("name", screens.SCREENS)

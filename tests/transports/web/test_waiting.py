@@ -5,6 +5,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import pytest
+
 from tests.clients.chromium import HIDE, NOTIFICATIONS
 from tests.clients.raw_client import PATIENCE, eventually
 from tests.server.auth.minted_tokens import Signed
@@ -43,8 +45,9 @@ def test_a_call_waits_for_a_page_in_the_background_which_counts_and_notifies(
     assert eventually(lambda: page.locator("link[rel=icon]").get_attribute("href").endswith(icon))
 
 
+@pytest.mark.parametrize("more", [2, pytest.param(7, marks=pytest.mark.soak)])  # Chromium opens six connections
 def test_the_tabs_of_a_browser_share_one_stream_and_the_next_takes_over(
-    arrive: Callable[..., Any], ada: AppUser
+    arrive: Callable[..., Any], ada: AppUser, more: int
 ) -> None:
     first = arrive("ada")
     is_live(first)
@@ -52,7 +55,7 @@ def test_the_tabs_of_a_browser_share_one_stream_and_the_next_takes_over(
     first.context.on("request", lambda request: request.url.endswith("/events") and opened.append(request.url))
     first.reload()
     is_live(first)
-    others = [first.context.new_page() for _ in range(7)]  # more than Chromium opens connections
+    others = [first.context.new_page() for _ in range(more)]
     for page in others:
         page.goto(first.url)
         is_live(page)

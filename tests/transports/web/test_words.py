@@ -50,6 +50,7 @@ def test_an_app_is_called_by_its_name_after_it_is_revoked(signed: Signed) -> Non
     assert "Quarry" in page.partition('id="part-calls"')[2] and ida.client not in page
 
 
+@pytest.mark.brief("phone")
 @pytest.mark.parametrize("size", ["phone", "desktop"])
 def test_no_stands_left_of_yes_and_no_button_breaks_or_touches_another(
     size: str, arrive: Callable[..., Any], signed: Signed
