@@ -9,6 +9,7 @@ import json
 import secrets
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -171,9 +172,9 @@ def verifier(store: Store, keys: SigningKeys, clock: Clock, url: str = URL) -> O
 @functools.cache
 def empty_database() -> bytes:
     """Return a database with its tables, which take as long to create as the rest of a test."""
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(1) as thread:  # a browser's loop runs in this one
         store = SqliteStore(Path(folder))
-        asyncio.run(store.read(lambda _: None))
+        thread.submit(asyncio.run, store.read(lambda _: None)).result(PATIENCE)
         store.close()
         return store.path.read_bytes()
 
