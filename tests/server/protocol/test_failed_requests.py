@@ -238,6 +238,7 @@ def find_holders(folder: Path) -> list[str]:
     return found
 
 
+@pytest.mark.brief("stdio", "http", STATELESS)
 @pytest.mark.parametrize("route", ROUTES)
 def test_a_failed_request_is_freed_without_the_garbage_collector(tmp_path: Path, route: str) -> None:
     with opened(route, tmp_path) as server:

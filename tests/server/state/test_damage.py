@@ -218,6 +218,7 @@ def doctor(folder: Path) -> str:
     return done.stdout
 
 
+@pytest.mark.brief("not UTF-8", "empty", "FIFO", "link to nothing", "unreadable")
 @pytest.mark.parametrize("how", DAMAGES)
 def test_a_server_serves_with_all_files_damaged_that_it_can_do_without(tmp_path: Path, used: Path, how: str) -> None:
     files = damage(tmp_path, used, how, lambda name: name not in (*REFUSED, *DATABASE))
@@ -241,7 +242,10 @@ def test_a_server_serves_with_all_files_damaged_that_it_can_do_without(tmp_path:
         assert name in log or re.fullmatch(UNHARMED.get(how, ""), name), (name, log)
 
 
-@pytest.mark.pairs
+@pytest.mark.brief(
+    *("half-keys/signing", "empty-keys/audit", "FIFO-keys/event-secrets"),
+    *("link to nothing-keys/mount-secrets", "unreadable-keys/signing"),
+)
 @pytest.mark.parametrize("name", NEEDED_KEYS)
 @pytest.mark.parametrize("how", [how for how in DAMAGES if how != "not UTF-8"])
 def test_a_server_refuses_at_once_with_the_mend_what_it_cant_do_without(
@@ -287,7 +291,10 @@ def test_a_session_with_bad_bytes_is_gone_and_its_client_begins_a_new_one(tmp_pa
     assert not any(b"\xff" in (row if isinstance(row, bytes) else row.encode()) for row in rows)
 
 
-@pytest.mark.pairs
+@pytest.mark.brief(
+    *("not UTF-8-state.db", "half-state.db", "empty-state.db", "FIFO-state.db-wal", "folder-state.db"),
+    *("link to nothing-state.db", "unreadable-state.db-shm"),
+)
 @pytest.mark.parametrize("name", DATABASE)
 @pytest.mark.parametrize("how", DAMAGES)
 def test_a_damaged_database_hangs_nothing(tmp_path: Path, used: Path, how: str, name: str) -> None:

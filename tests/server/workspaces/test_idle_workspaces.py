@@ -20,7 +20,7 @@ from tests.servers.reserved_users import kept_users
 from tests.tools.shell_commands import BOUND, until
 from toolgate.tools.api.errors import ToolError
 
-PEOPLE = 32
+PEOPLE = 8
 USERS = kept_users(PEOPLE + 8)
 IDLE = ("--limit", "idle=1")
 SANDBOX = ("--sandbox", "bwrap", "--sandbox-uids", f"{USERS[0]}-{USERS[-1]}", *IDLE)

@@ -109,6 +109,7 @@ WAYS: dict[
 }
 
 
+@pytest.mark.brief("pip", "pipx", "uv tool", "uvx of git with a password", "image")
 @pytest.mark.parametrize(("folder", "marker", "origin", "command"), WAYS.values(), ids=WAYS)
 def test_an_extra_is_added_by_the_installer_that_was_used(
     tmp_path: Path, folder: str, marker: str, origin: Mapping[str, Any] | None, command: str

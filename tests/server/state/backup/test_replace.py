@@ -45,7 +45,7 @@ def node_state(folder: Path) -> None:
     write(folder, {"node.name": "one", "keys/database": "k" * 32, f"workspaces/{ADA}/thesis.txt": "older"})
 
 
-@pytest.mark.pairs
+@pytest.mark.brief("server_state-node_state-with workspaces", "node_state-server_state-without workspaces")
 @pytest.mark.parametrize("words", [(), ("--with-workspaces",)], ids=["without workspaces", "with workspaces"])
 @pytest.mark.parametrize("over", [server_state, node_state])
 @pytest.mark.parametrize("of", [server_state, node_state])
@@ -87,6 +87,7 @@ def find_commands(folder: Path, used: Path) -> str | None:
     return found and found[1]
 
 
+@pytest.mark.brief("with workspaces")
 @pytest.mark.parametrize("words", [(), ("--with-workspaces",)], ids=["without workspaces", "with workspaces"])
 def test_each_file_of_a_person_survives_on_the_way_to_postgresql_and_back(
     tmp_path: Path, postgres: Postgres, words: tuple[str, ...]

@@ -84,6 +84,7 @@ def run(body: Coroutine[Any, Any, None]) -> None:
     asyncio.run(bounded())
 
 
+@pytest.mark.brief("sqlite")
 def test_a_callback_fires_on_its_cadence_and_ends_after_its_last(tmp_path: Path) -> None:
     async def body() -> None:
         async with Process(tmp_path) as process:
@@ -99,6 +100,7 @@ def test_a_callback_fires_on_its_cadence_and_ends_after_its_last(tmp_path: Path)
     run(body())
 
 
+@pytest.mark.brief("sqlite")
 def test_one_for_ever_goes_on(tmp_path: Path) -> None:
     async def body() -> None:
         async with Process(tmp_path) as process:
@@ -109,6 +111,7 @@ def test_one_for_ever_goes_on(tmp_path: Path) -> None:
     run(body())
 
 
+@pytest.mark.brief("sqlite")
 def test_after_a_pause_it_fires_once_and_keeps_its_cadence(tmp_path: Path) -> None:
     async def body() -> None:
         async with Process(tmp_path) as process:
@@ -121,6 +124,7 @@ def test_after_a_pause_it_fires_once_and_keeps_its_cadence(tmp_path: Path) -> No
     run(body())
 
 
+@pytest.mark.brief("sqlite")
 def test_a_late_firing_does_not_move_the_next(tmp_path: Path) -> None:
     async def body() -> None:
         async with Process(tmp_path) as process:

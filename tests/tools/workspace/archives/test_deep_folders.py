@@ -68,6 +68,7 @@ def list_shape(folder: Path) -> list[dict[str, int]]:
     ]
 
 
+@pytest.mark.brief("one in each folder")
 @pytest.mark.parametrize(
     "shape",
     [

@@ -53,7 +53,7 @@ OWN = {  # what a command may do to itself and its children
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be several users")
 
 
-@pytest.fixture(scope="module", params=["bwrap", "uid", "none"])
+@pytest.fixture(scope="module", params=["bwrap", "uid", pytest.param("none", marks=pytest.mark.soak)])
 def person(request: pytest.FixtureRequest) -> Iterator[Planner]:
     """A person of a server at each level."""
     with folder() as made, planner(made, request.param, None) as mine:
