@@ -217,6 +217,7 @@ class Trap:
         return os.mkdir, (str(self.file),)
 
 
+@pytest.mark.brief("a pickle", "cut off")
 @pytest.mark.parametrize("kind", ["a pickle", "a shorter vector", "no numbers", "cut off", "another table"])
 def test_a_foreign_cache_is_rebuilt_and_never_unpickled(examples: Start, tmp_path: Path, kind: str) -> None:
     blog = write(tmp_path / "blog", POSTS)

@@ -113,6 +113,7 @@ def test_orphans_are_reaped_and_the_end_is_orderly(running: Container) -> None:
     assert "Traceback" not in running.log()
 
 
+@pytest.mark.brief("masked", "root without rights")
 @pytest.mark.parametrize(
     ("engine_is", "said", "help"),
     [

@@ -83,6 +83,7 @@ def test_a_model_finds_reads_and_changes_files(tmp_path: Path, revision: str, op
         assert ((work / "a.py").read_text(), left_over(work)) == (TREE["a.py"].replace("1", "2"), [])
 
 
+@pytest.mark.brief("http 2026-07-28")
 @pytest.mark.parametrize("way", [Negotiation("stdio", "legacy"), Negotiation("http", STATELESS)], ids=str)
 def test_the_official_client_changes_a_file_that_it_has_read(tmp_path: Path, way: Negotiation) -> None:
     async def main() -> None:
@@ -404,6 +405,7 @@ def test_both_engines_find_the_same(tmp_path: Path) -> None:
     assert found[0] == found[1]
 
 
+@pytest.mark.brief
 @pytest.mark.programs("rg")
 @pytest.mark.parametrize("path", ["/nowhere", os.environ["PATH"]])
 def test_line_ends_of_windows_are_line_ends(tmp_path: Path, path: str) -> None:

@@ -54,7 +54,10 @@ class People:
         return Path(self.text("Bash", who, command="pwd -P").strip())
 
 
-@pytest.fixture(scope="module", params=LEVELS)
+QUICK = [*LEVELS[:2], pytest.param("none", marks=pytest.mark.soak)]  # the last test has none, too
+
+
+@pytest.fixture(scope="module", params=QUICK)
 def people(request: pytest.FixtureRequest) -> Iterator[People]:
     users = kept_users(10)
     level = request.param

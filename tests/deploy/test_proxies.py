@@ -87,6 +87,7 @@ def test_progress_comes_as_it_is_sent(served: Served, name: str, transport: str)
         assert client.result(call)["content"][0]["text"] == "all of them"
 
 
+@pytest.mark.brief("caddy", "plain")
 @pytest.mark.parametrize("name", ["caddy", "prefix", "plain"])
 def test_the_first_page_is_told_what_happens(served: Served, name: str) -> None:
     front = served.fronts[name]
@@ -235,6 +236,7 @@ def _posted(front: Front, folder: Path, mebibytes: int, *options: str) -> tuple[
     return int(status), said
 
 
+@pytest.mark.brief("nginx")
 @pytest.mark.parametrize("name", ["caddy", "nginx"])
 def test_the_official_client_learns_that_its_token_has_ended_though_it_is_still_sending(
     served: Served, name: str
@@ -322,6 +324,7 @@ def test_browsers_are_told_to_stay_with_https(served: Served, name: str) -> None
         assert said.count("\nstrict-transport-security: max-age=31536000\r\n") == 1, said
 
 
+@pytest.mark.brief("nginx")
 @fronts
 def test_a_failed_sign_in_is_logged_with_the_address_the_proxy_saw(served: Served, name: str) -> None:
     front = served.fronts[name]

@@ -128,6 +128,7 @@ def _waits_for_a_server_that_starts_anew(here: Machine, front: Front, upstream: 
         assert connection.getresponse().status == 200
 
 
+@pytest.mark.soak  # test_proxies.py has both files, and Caddy's is tried above
 def test_from_nothing_to_a_client_calling_bash_under_a_path_through_nginx(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

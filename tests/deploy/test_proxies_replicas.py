@@ -118,6 +118,7 @@ def test_events_come_as_they_are_sent(balanced: Balanced, name: str) -> None:
     assert arrived[-1][0] - arrived[0][0] > 0.3
 
 
+@pytest.mark.brief("nginx")
 @pytest.mark.parametrize("name", NAMES)
 def test_a_call_whose_server_dies_is_not_made_again(balanced: Balanced, name: str, tmp_path: Path) -> None:
     command = f"echo begun >> {tmp_path}/calls; sleep 60"

@@ -69,7 +69,14 @@ def town(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Town]:
         yield Town(at, {name: User(at, name) for name in ("ada", "bob")})
 
 
-@pytest.fixture(scope="module", params=MAKERS)
+# `make test` tries each program, and what is most open: with upgrades, and without a buffer
+BRIEF = ("caddy", "debian-caddy-with-upgrades", "nginx-with-upgrades-unbuffered", "haproxy", "traefik-with-upgrades")
+
+
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(name, marks=() if name in BRIEF else pytest.mark.soak) for name in MAKERS],
+)
 def door(
     request: pytest.FixtureRequest, town: Town, authority: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Door]:
