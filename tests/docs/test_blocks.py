@@ -17,7 +17,16 @@ ELSEWHERE = {
 }
 
 
-@pytest.mark.parametrize("page", [page for page in pages() if page.of("sh") and page.name not in ELSEWHERE], ids=str)
+# `make soak` runs these pages, whose commands other tests have, and `make test` the rest
+SOAKED = ("docs/nodes.md", "docs/options.md", "docs/oversight.md", "docs/overview.md")
+PAGES = [
+    pytest.param(page, id=str(page), marks=pytest.mark.soak if page.name in SOAKED else ())
+    for page in pages()
+    if page.of("sh") and page.name not in ELSEWHERE
+]
+
+
+@pytest.mark.parametrize("page", PAGES)
 def test_every_command_of_a_page_works_and_prints_what_the_page_says(page: Page, tmp_path: Path) -> None:
     with contextlib.ExitStack() as running:
         reader = Reader(tmp_path, running)
