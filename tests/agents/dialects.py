@@ -9,6 +9,7 @@ from typing import Any, Protocol
 SERVER = "toolgate"  # the server's name in every agent's configuration; each puts it into the names of its tools
 STEP = re.compile(r"step_(\d+)$")
 SEARCH = "ToolSearch"  # Claude Code's: tools of servers are loaded by it before they are called
+CONNECTING = "MCP servers are still connecting"  # Claude Code's: a search waits for them
 DEFERRED = re.compile(rf"mcp__{SERVER}__\w+")
 USAGE = 10  # tokens; agents add them up, and compact a conversation that seems long
 
@@ -43,8 +44,11 @@ class Dialect(Protocol):
     def deferred(self, body: Any) -> dict[str, Offer]:
         """Return the tools of our server that are named, and loaded before they are called."""
 
+    def is_connecting(self, body: Any) -> bool:
+        """Return whether a server's tools come later, and can be searched for meanwhile."""
+
     def load(self, body: Any, offers: Iterable[Offer]) -> Iterator[Any]:
-        """Yield the events of a message that loads tools."""
+        """Yield the events of a message that loads tools, or without any that searches for our server's."""
 
     def call(self, body: Any, step: int, offer: Offer, arguments: Mapping[str, Any]) -> Iterator[Any]:
         """Yield the events of a message that calls a tool."""
@@ -94,6 +98,9 @@ class Eager:
     def deferred(self, body: Any) -> dict[str, Offer]:
         return {}
 
+    def is_connecting(self, body: Any) -> bool:
+        return False
+
     def load(self, body: Any, offers: Iterable[Offer]) -> Iterator[Any]:
         raise NotImplementedError
 
@@ -119,13 +126,20 @@ class Anthropic:
         yield from self.use(body, step_id(step), offer.name, arguments)
 
     def deferred(self, body: Any) -> dict[str, Offer]:
-        if not any(tool["name"] == SEARCH for tool in body.get("tools", [])):
+        if not self._has_search(body):
             return {}
         return _offers((name, "") for name in DEFERRED.findall(json.dumps(body["messages"])))
 
+    def is_connecting(self, body: Any) -> bool:
+        return self._has_search(body) and CONNECTING in json.dumps(body["messages"])
+
     def load(self, body: Any, offers: Iterable[Offer]) -> Iterator[Any]:
-        query = {"query": f"select:{','.join(offer.name for offer in offers)}"}
+        names = ",".join(offer.name for offer in offers)
+        query = {"query": f"select:{names}" if names else SERVER}
         yield from self.use(body, f"toolu_search_{len(body['messages'])}", SEARCH, query)
+
+    def _has_search(self, body: Any) -> bool:
+        return any(tool["name"] == SEARCH for tool in body.get("tools", []))
 
     def use(self, body: Any, id: str, name: str, arguments: Mapping[str, Any]) -> Iterator[Any]:
         block = {"type": "tool_use", "id": id, "name": name, "input": {}}

@@ -66,6 +66,8 @@ class Model:
         offers = dialect.offers(body)
         deferred = dialect.deferred(body)
         if not offers and not deferred:
+            if dialect.is_connecting(body):
+                return dialect.load(body, ())
             return dialect.say(body, "{}")  # a title, a summary or a classifier: not part of the script
         self.record.first = self.record.first or json.dumps(body)
         shown = dialect.shown(body)

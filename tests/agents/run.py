@@ -18,7 +18,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from tests.agents.clients import AGENTS, Agent, Place, run_logged
+from tests.agents.clients import AGENTS, LONGEST, Agent, Place, run_logged
 from tests.agents.dialects import Shown
 from tests.agents.drive import Scene, serve_pages, write_script
 from tests.agents.facts import Outcome
@@ -35,7 +35,7 @@ CARRIERS: dict[str, tuple[str, ...]] = {  # the options that are the carrier's o
     "node": ("--auth", "none"),
     "replicas": ("--auth", "none"),
 }
-DEADLINE = 150.0  # seconds for a run: most take 5 to 20 on an idle machine
+DEADLINE = LONGEST + 60.0  # seconds for a run: most take 5 to 20 on an idle machine
 OUTCOME = "outcome.json"
 TAIL = 3000  # characters of the agent's output, shown when a test fails
 NAMESPACES = ("unshare", "--net", "--pid", "--fork", "--kill-child", "--mount-proc")

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.agents.clients import AGENTS, Place, surroundings
+from tests.agents.dialects import texts
 from tests.agents.drive import REMINDER, Scene
 from tests.agents.model import Model, Step, serve_model
 from tests.agents.run import OUTCOME, bring_up_loopback, run_apart
@@ -59,13 +60,9 @@ class WatchedModel(Model):
         was_done = self.record.done
         events = super().answer(path, body)
         if was_done:  # the model had nothing more to say, and nobody has typed
-            self.notes += [note for note in NOTE.findall(_last_text(body)) if note not in self.notes]
+            shown = "\n".join(texts(message["content"]) for message in body.get("messages", ()))
+            self.notes += [note for note in NOTE.findall(shown) if note not in self.notes]
         return events
-
-
-def _last_text(body: Any) -> str:
-    content = body["messages"][-1]["content"] if body.get("messages") else ""
-    return content if isinstance(content, str) else "\n".join(block.get("text", "") for block in content)
 
 
 def _accept_everything(place: Place) -> None:
@@ -80,16 +77,13 @@ def _accept_everything(place: Place) -> None:
 
 
 def _begin(terminal: Terminal, has_begun: Callable[[], bool]) -> None:
-    """Type the prompt until the agent has passed it on with the server's tools, which it may not know yet."""
+    """Type the prompt, and wait until the agent has passed it on with the server's tools."""
     assert eventually(lambda: READY in terminal.said)
-    for _ in range(5):
-        seen = len(terminal.said)
-        terminal.type(PROMPT)
-        assert eventually(partial(_has_shown, terminal, seen))
-        terminal.type("\r")
-        if eventually(has_begun, 5.0):
-            return
-    raise AssertionError(terminal.said[-2000:])
+    seen = len(terminal.said)
+    terminal.type(PROMPT)
+    assert eventually(partial(_has_shown, terminal, seen))
+    terminal.type("\r")
+    assert eventually(has_begun), terminal.said[-2000:]
 
 
 def _has_shown(terminal: Terminal, seen: int) -> bool:
