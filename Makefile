@@ -113,8 +113,11 @@ soak: GROUPS := python chromium sandbox proxies utilities image
 soak: requirements ## run the slow tests, and all tests on each Python
 	@$(MAKE) --no-print-directory soaked GROUPS="$(GROUPS)"
 
+# Agents give up on a server that starts slowly, and the others measure: these have the machine for themselves
+ALONE := tests/agents tests/bench tests/soak
 soaked: .venv/.dev tests/interop/node_modules/.installed tests/agents/node_modules/.installed $(FRAMEWORKS) $(PEERS) packages-of-tests
-	$(BIN)/python -m pytest -m soak
+	$(TESTED) $(BIN)/python -m pytest -m soak -n 2 --dist loadfile --no-loadscope-reorder $(ALONE:%=--ignore=%)
+	$(TESTED) $(BIN)/python -m pytest -m soak $(ALONE)
 	$(BIN)/python -m tests.bench --check --rounds 2
 	@for version in $(VERSIONS); do $(MAKE) --no-print-directory test-$$version || exit; done
 
