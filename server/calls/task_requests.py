@@ -26,4 +26,4 @@ async def carry_out(tasks: CallTasks, task: CallTask, request: TaskRequest) -> N
         answer = request.answers.get(key)
         if key in request.answers and not (isinstance(answer, dict) and SHAPES[asked["method"]](answer)):
             raise InvalidParams(f"the answer to {key[:80]!r} has no shape known for {asked['method']}"[:200])
-    task.answer(request.answers)
+    await task.answer(request.answers)

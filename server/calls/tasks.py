@@ -97,15 +97,15 @@ class CallTask:
                 self._update_status()
         return {key: futures[keys[key]].result() for key in requests}
 
-    def answer(self, answers: Mapping[str, Any]) -> None:
-        """Take the answers to open questions; others are ignored."""
+    async def answer(self, answers: Mapping[str, Any]) -> None:
+        """Take the answers to open questions, and store which remain open; others are ignored."""
         taken = answers.keys() & self._questions.keys()
         for key in taken:
             _, future = self._questions.pop(key)
             future.set_result(answers[key])
         if taken:
             self._update_status()
-            self._tasks.write(self.kept)
+            await asyncio.shield(self._tasks.write(self.kept))  # the client's next request may reach another process
 
     async def end(self, status: str, message: str | None, outcome: bytes | None) -> None:
         """End the task; nothing happens if it has ended. A cancellation counts as read: the client caused it."""

@@ -158,7 +158,7 @@ def test_another_process_on_the_same_state_can_look_but_not_touch(probe: Start, 
     assert acknowledged["params"]["notifications"] == {}
     file.touch()
     done = ended(first, id)
-    assert get(second, id) == done
+    assert eventually(lambda: get(second, id) == done)  # once it is stored
 
 
 def test_a_task_whose_call_was_answered_questions_is_not_run_again(probe: Start, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Tasks at two replicas on one Redis and one state: answers and cancellations by mail, changes by a topic."""
 
 import asyncio
+import json
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -14,7 +15,7 @@ from tests.server.features.replicas.bus.conftest import shared_redis as shared_r
 from tests.server.features.replicas.bus.pairs import run_replicas as run_replicas
 from toolgate.server.base.bus.bus import Bus
 from toolgate.server.base.task import StoredTask
-from toolgate.server.calls.task_requests import TaskRequest
+from toolgate.server.calls.task_requests import TaskRequest, carry_out
 from toolgate.server.calls.tasks import CallTask, CallTasks
 from toolgate.server.features.replicas.processes import ReplicaProcesses
 from toolgate.server.features.replicas.services.remote_tasks import RemoteTasks
@@ -83,6 +84,23 @@ def test_an_answer_at_another_replica_reaches_the_task(run_replicas: Run, tmp_pa
             assert await second.remote.send(kept.process, TaskRequest("ada", kept.id, {"name": ANSWER}))
             assert await asking == {"name": ANSWER}
             assert time.perf_counter() - began < 10  # half of what it waits for
+
+    run_replicas(check)
+
+
+def test_a_question_is_closed_for_all_replicas_once_its_answer_is_acknowledged(
+    run_replicas: Run, tmp_path: Path
+) -> None:
+    async def check(one: Bus, two: Bus) -> None:
+        async with replicas(one, two, tmp_path) as (first, second, task):
+            asking = asyncio.create_task(task.ask({"name": QUESTION, "place": QUESTION}, 20))
+            kept = await find_asking(second, task)
+            await carry_out(first.tasks, task, TaskRequest("ada", kept.id, {"name": ANSWER}))
+            found = (await second.tasks.find("ada", [kept.id]))[kept.id]
+            assert (found.status, json.loads(found.questions or b"{}")) == ("input_required", {"place": QUESTION})
+            await carry_out(first.tasks, task, TaskRequest("ada", kept.id, {"place": ANSWER}))
+            assert (await second.tasks.find("ada", [kept.id]))[kept.id].status == "working"
+            assert await asking == {"name": ANSWER, "place": ANSWER}
 
     run_replicas(check)
 

@@ -214,7 +214,7 @@ def test_a_full_database_ends_no_task_in_the_middle_of_its_questions(tmp_path: P
             asking = asyncio.ensure_future(deferral.ask({"who": {"number": number}}, None))
             while not deferral.outstanding and not asking.done():
                 await asyncio.sleep(0)
-            deferral.answer(dict.fromkeys(deferral.outstanding, number))
+            await deferral.answer(dict.fromkeys(deferral.outstanding, number))
             return await asking
 
         process.deferrals.rows.save = full  # type: ignore[method-assign]
