@@ -65,12 +65,12 @@ def account(signed: Signed, name: str, *clients: str) -> str:
     return subject
 
 
-def granted(signed: Signed, subject: str, client: str, *, is_redeemed: bool = True) -> str:
-    """Add a grant of everything, and return its id."""
+def granted(signed: Signed, subject: str, client: str, *, is_redeemed: bool = True, lifetime: float = 900) -> str:
+    """Add a grant of everything for so many seconds, and return its id."""
     now = time.time()
     row = {"scope": "tools:shell tools:workflow", "resource": f"{signed.issuer}/mcp", "redirect_uri": "x:/"}
     row |= {"client": client, "subject": subject, "used_at": now if is_redeemed else None}
-    id: str = stored(signed, lambda connection: grant_rows.add_grant(connection, now, 900, **row))
+    id: str = stored(signed, lambda connection: grant_rows.add_grant(connection, now, lifetime, **row))
     return id
 
 
