@@ -5,6 +5,7 @@ its users do without.
 """
 
 import ast
+import re
 from functools import cache
 from pathlib import Path
 
@@ -14,11 +15,18 @@ ROOT = Path(__file__).parents[1]
 FOLDER = "server/features"
 FEATURES = ("clients", "events", "mounts", "nodes", "postgres", "remote_checks", "replicas", "telemetry")
 PREFIXES = ("toolgate.server.features.", "tests.server.features.")
+PLACE = re.compile(r"\bserver[./]features[./](\w+)")  # of a feature, in a path or in the name of a module
 
 
 @cache
 def list_deleted() -> frozenset[str]:
     return frozenset(name for name in FEATURES if not (ROOT / FOLDER / name).is_dir())
+
+
+def is_deleted(place: str) -> bool:
+    """Return whether a path or a name of a module is of a feature that is not there."""
+    found = PLACE.search(place)
+    return found is not None and found[1] in list_deleted()
 
 
 def needs_deleted(path: Path) -> bool:

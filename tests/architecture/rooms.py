@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+from tests.needed_features import is_deleted
+
 ROOT = Path(__file__).parents[2]
 TOPS = ("server", "tools", "transports")
 
@@ -117,11 +119,11 @@ def sources(folder: str | None = None) -> list[Path]:
 
 
 def find_modules(entry: str) -> list[Path]:
-    """Return the paths of a file, or of the modules of a folder. Raises FileNotFoundError if there are none: a rule on
-    what has moved away holds nothing.
+    """Return the paths of a file, or of the modules of a folder: none of a feature that was deleted. Raises
+    FileNotFoundError if there are none otherwise: a rule on what has moved away holds nothing.
     """
     found = [path for path in sources(entry.split("/")[0]) if f"{path}/".startswith(entry.removesuffix("/") + "/")]
-    if not found:
+    if not found and not is_deleted(entry):
         raise FileNotFoundError(f"{entry} has no modules: name the place that they moved to")
     return found
 
