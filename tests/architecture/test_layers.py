@@ -2,6 +2,7 @@
 
 import ast
 import os
+import re
 import sys
 from functools import cache
 from pathlib import Path
@@ -52,6 +53,8 @@ HOMES = {
     "watchfiles": "server/base/watch.py",
     "yaml": ("tools/builtin/skills/yaml_fields.py", "server/features/mounts/config/imports/notation.py"),
 }
+
+STORES = re.compile(r"\b(SqliteStore|PostgresStore)\b")
 
 # Files and processes are reached through Workspace. In tools/ only these touch them by themselves, each for a reason.
 DOORS = {
@@ -171,6 +174,13 @@ def test_each_dependency_has_one_home() -> None:
 def test_the_homes_of_a_dependency_are_there(homes: str | tuple[str, ...]) -> None:
     for home in (homes,) if isinstance(homes, str) else homes:
         rooms.find_modules(home)
+
+
+def test_only_the_host_and_the_feature_of_a_database_open_a_store() -> None:
+    homes = ("server/app/state_host.py", "server/state/sqlite/", "server/features/postgres/")
+    naming = [str(path) for path in rooms.sources() if STORES.search((ROOT / path).read_text())]
+    assert [path for path in naming if not path.startswith(homes)] == [], "use open_store or build_host"
+    assert "server/app/state_host.py" in naming
 
 
 def touches(tree: ast.AST) -> set[str]:

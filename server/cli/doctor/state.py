@@ -101,14 +101,13 @@ def _check_folder(folder: Path) -> str:
 async def database(config: Config) -> CheckFinding:
     from toolgate.server.base.errors import StateError
     from toolgate.server.state.sqlite.database import check_database
-    from toolgate.server.state.sqlite.store import SqliteStore
     from toolgate.server.state.tables import OLDEST, VERSION
 
-    store = SqliteStore(config.state)
-    if store.is_empty():
+    path = config.state / "state.db"
+    if not path.exists():
         raise CheckSkippedError("none yet")
     try:
-        version, compatible_since = await asyncio.to_thread(check_database, store.path)
+        version, compatible_since = await asyncio.to_thread(check_database, path)
     except StateError as error:
         raise CheckError(str(error), "restore state.db and keys/ from a backup, or name another --state") from None
     if compatible_since > VERSION:
