@@ -14,9 +14,8 @@ from toolgate.server.cli.commands import oauth_client
 from toolgate.server.features.postgres import key_table as key_table
 from toolgate.server.features.postgres.key_table import ANNOUNCE, NAMES, KeyTable
 from toolgate.server.features.postgres.open_store import open_keys
-from toolgate.server.protocol.errors import InvalidParams
 from toolgate.server.state import tables
-from toolgate.server.state.keys.sealed_state import LIFETIME, Sealer
+from toolgate.server.state.keys.sealed_state import LIFETIME, Sealer, SealError
 from toolgate.server.state.store import Store
 
 pytestmark = ON_EACH
@@ -99,7 +98,7 @@ def test_with_the_old_keys_dropped_nothing_they_sealed_is_opened(tmp_path: Path)
         await oauth_client.rotate_sealing_keys(here, drop_old=True)
         await there.load()
         for keys in (here, there):
-            with pytest.raises(InvalidParams):
+            with pytest.raises(SealError):
                 sealer(keys, clock).unseal(state, "me", "it")
         fresh = sealer(there, clock).seal("again", "me", "it")
         assert sealer(here, clock).unseal(fresh, "me", "it") == "again"
