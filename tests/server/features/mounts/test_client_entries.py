@@ -28,6 +28,7 @@ def test_the_entry_of_a_client_names_a_config_file_with_mounts(
         assert entry["args"] == ["--name", "mine", "--state", state, *more], json.dumps(entry)
 
 
+@pytest.mark.brief("file")
 @pytest.mark.parametrize("selected", ["file", "variable"])
 def test_a_client_has_the_mounts_of_a_server_over_http_too(
     start: Callable[..., Server],

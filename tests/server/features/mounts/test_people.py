@@ -188,6 +188,7 @@ def test_the_program_of_a_session_ends_with_it(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root has all levels")
 @pytest.mark.programs("bwrap")
+@pytest.mark.brief("bwrap")
 @pytest.mark.parametrize("level", ["bwrap", "uid"])
 def test_a_shell_does_not_see_the_variables_of_a_mount(tmp_path_factory: pytest.TempPathFactory, level: str) -> None:
     folder = Path(tempfile.mkdtemp(prefix="toolgate-mount-"))

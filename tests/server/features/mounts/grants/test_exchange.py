@@ -163,6 +163,7 @@ def test_a_stranger_comes_from_the_provider_to_the_page_that_they_asked_for(scen
     assert scene.ask_and_sign_in("/mounts/tools?name=//evil.example/%0d%0a") == strange
 
 
+@pytest.mark.rotated(2)  # no person gets the token of another by either way
 def test_two_people_have_a_token_each_and_no_client_s_token_goes_on(scene: Scene) -> None:
     for who in ("ada", "bob"):
         scene.sign_in(who)
@@ -190,6 +191,7 @@ def test_an_id_token_that_ends_is_refreshed_once(scene: Scene) -> None:
     assert find_files_with(scene.state, next(iter(scene.idp.refresh))) == []
 
 
+@pytest.mark.rotated(2)
 def test_a_refresh_that_answers_for_another_person_ends_it(scene: Scene) -> None:
     scene.idp.lifetime = -1  # within the tolerance for clocks
     scene.sign_in("ada")

@@ -181,6 +181,7 @@ def restarted_scene(folder: Path, far: FarSignIn, *, ends: bool = False) -> Iter
         yield scene
 
 
+@pytest.mark.brief("True")
 @pytest.mark.parametrize("ends", [False, True])
 def test_a_start_shows_each_person_what_they_had(tmp_path: Path, far: FarSignIn, ends: bool) -> None:
     far.refresh_may_end.clear()  # nobody can list anything now

@@ -16,10 +16,12 @@ from tests.server.auth.sign_in_server import PageAnswer
 from tests.servers.home_page_server import AppUser
 from tests.transports.web.test_home import _csrf as find_csrf
 
+both_eras = pytest.mark.parametrize("mode", ["legacy", STATELESS])
+
 
 def each_era(test: Any) -> Any:
     """Run a test in both eras; `make test` runs each test of a module in the next one."""
-    return pytest.mark.rotated(1)(pytest.mark.parametrize("mode", ["legacy", STATELESS])(test))
+    return pytest.mark.rotated(1)(both_eras(test))
 
 
 class SignInScene(Protocol):

@@ -54,6 +54,7 @@ def scene(tmp_path: Path, far: FarSignIn, client: str) -> Iterator[ClientScene]:
         yield opened
 
 
+@pytest.mark.rotated(1)
 @pytest.mark.parametrize("client", ["first", ""])
 def test_a_connection_of_a_client_that_is_unknown_and_not_the_tables_is_made_again(scene: ClientScene) -> None:
     scene.name_client("second", SECOND)
@@ -86,6 +87,7 @@ def test_a_connection_of_a_registered_client_goes_on_beside_the_tables(scene: Cl
     assert "client_id=c-0" in form and not has_shown(scene.far, SECOND)
 
 
+@pytest.mark.rotated(1)
 @pytest.mark.parametrize("client", ["first", ""])
 def test_a_connection_of_another_client_is_revoked_without_the_secret_of_the_tables(scene: ClientScene) -> None:
     scene.name_client("second", SECOND)

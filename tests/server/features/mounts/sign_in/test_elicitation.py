@@ -12,7 +12,16 @@ import pytest
 from tests.clients.raw_client import STATELESS, eventually
 from tests.server.auth.minted_tokens import HELLO, asked, request, signed_site
 from tests.server.features.mounts.mounted import url_mount, write_config
-from tests.server.features.mounts.sign_in.app import App, accept, connect, disconnect, each_era, open_app, run
+from tests.server.features.mounts.sign_in.app import (
+    App,
+    accept,
+    both_eras,
+    connect,
+    disconnect,
+    each_era,
+    open_app,
+    run,
+)
 from tests.server.features.mounts.sign_in.far_sign_in import FarSignIn, far_sign_in
 from tests.server.features.mounts.sign_in.test_sign_in import AUTH, Scene
 from toolgate.server.protocol.request_meta import TASKS
@@ -128,7 +137,7 @@ def test_one_who_declines_has_declined_for_all_calls_that_wait(scene: Scene, mod
     run(main())
 
 
-@each_era
+@both_eras
 def test_a_question_is_its_persons_alone(scene: Scene, mode: str) -> None:
     connected = asyncio.Event()
 

@@ -9,7 +9,7 @@ from tests.clients.raw_client import STATELESS
 from tests.server.auth.minted_tokens import Signed
 from tests.server.auth.sign_in_server import Browser
 from tests.server.features.mounts.mounted import url_mount, write_config
-from tests.server.features.mounts.sign_in.app import accept, open_app, run
+from tests.server.features.mounts.sign_in.app import accept, both_eras, open_app, run
 from tests.server.features.mounts.sign_in.far_sign_in import far_sign_in
 from tests.server.features.mounts.sign_in.test_sign_in import AUTH, Scene, come_back
 from tests.servers.postgres import Postgres
@@ -24,7 +24,7 @@ def connect_at(scene: Scene, port: int) -> None:
 
 
 @pytest.mark.brief(STATELESS)  # test_elicitation.py has both on one server
-@pytest.mark.parametrize("mode", ["legacy", STATELESS])
+@both_eras
 def test_a_call_goes_on_when_its_person_comes_back_to_another_server(
     tmp_path: Path, postgres: Postgres, mode: str
 ) -> None:

@@ -125,6 +125,7 @@ def locked(state: Path) -> Iterator[None]:
         yield
 
 
+@pytest.mark.brief("True")
 @pytest.mark.parametrize("is_connected", [True, False])
 def test_a_kill_before_a_sign_in_is_stored_loses_that_one_alone(killed: KilledServer, is_connected: bool) -> None:
     far, scene = killed.far, killed.scene
