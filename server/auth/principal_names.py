@@ -56,7 +56,7 @@ class PrincipalNames:
         self._known[principal] = wanted  # the last to go
         while len(self._known) > self._most:
             self._known.popitem(last=False)
-            self._since = 0.0  # who is dropped must be found again
+            self._since = 0.0  # the next read finds the dropped people again
 
 
 def _format_name(row: Any) -> str:

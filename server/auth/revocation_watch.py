@@ -28,7 +28,7 @@ log = logging.getLogger("toolgate.auth")
 
 
 class GrantHolder(Protocol):
-    """What sends to clients without requests, as long as grants allow it."""
+    """A part that sends to clients without requests, while their grants are valid."""
 
     def rights(self) -> Iterable[GrantKey]:
         """Yield the grants with something open here."""
@@ -66,7 +66,8 @@ class RevocationWatch:
 
     - `find_valid(keys)` returns the valid grants. `revoke_barred_people()` revokes the access tokens of people who may
       no longer sign in, and returns their principals. Both may raise StateError.
-    - `list_open()`: the grants with something open here; `end_grants(keys)` ends that, `end_person(name)` the rest.
+    - `list_open()` returns the grants with something open here. `end_grants(keys)` ends what grants have open, and
+      `end_person(name)` what a person has.
     - `changed`: set when access may have been revoked, to check at once.
     """
 

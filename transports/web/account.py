@@ -41,7 +41,7 @@ Act = Callable[[Visitor, str], Awaitable[Result]]
 
 
 class AccountPage:
-    """`sentences` says what each scope means; `approvals` are those for good, None where none are asked for."""
+    """`sentences` says what each scope means; `approvals` are the permanent ones, None where no call needs approval."""
 
     def __init__(
         self, context: SignInContext, sentences: Mapping[str, str], approvals: "RememberedApprovals | None" = None

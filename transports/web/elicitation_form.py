@@ -76,7 +76,7 @@ def read_answer(schema: Mapping[str, Any], given: Mapping[str, str]) -> dict[str
 
 
 def find_missing_words(schema: Mapping[str, Any], given: Mapping[str, str]) -> str | None:
-    """Return what is wrong with a form that chooses own words and has none, in words for the person, or None."""
+    """Return a sentence for the person if the form chooses own words and has none, or None."""
     for choice, other in _find_others(list(_fields(schema))).items():
         if _chooses_other(choice, given) and not given.get(other, "").strip():
             return "You chose Other: write your own answer next to it."

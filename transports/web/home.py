@@ -99,7 +99,7 @@ class HomePage:
     """`sessions` are by the name of their transport. `grants` is None if this server grants nothing.
 
     `identify(request)` returns the visitor; None if people can't sign in here. Then every visitor is a stranger, or
-    with `is_open` the local user. `recall(request)` returns who the visitor was lately, without the database.
+    with `is_open` the local user. `recall(request)` returns the recent visitor, without the database.
     """
 
     def __init__(
@@ -218,8 +218,8 @@ class HomePage:
     async def _find_names(
         self, known: "Sequence[GrantSummary]", grants: Collection[str], clients: Collection[str]
     ) -> tuple[dict[str, str], dict[str, str]]:
-        """Return the names of clients, and the clients of grants, by their ids. What is shown may be of an app that is
-        revoked by now. Raises StateError."""
+        """Return the names of clients, and the clients of grants, by their ids. A shown row may belong to an app that
+        was revoked since. Raises StateError."""
         names = {grant.client.id: grant.client.name for grant in known}
         by_grant = {grant.id: grant.client.id for grant in known}
         unknown = set(grants) - by_grant.keys(), set(clients) - names.keys()

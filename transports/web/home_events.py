@@ -5,8 +5,8 @@
     bye     {}: the visitor has lost access
 
 A stream lives no longer than the sign-in it was opened with: the visitor is identified again every few seconds. While
-the database can't say who that is, a visitor of late gets the parts about this server, and no others. A slow
-reader delays only its own stream, and at most one piece of output waits for it.
+the database is away, a recent visitor gets only the parts about this server. A slow reader delays only its own stream,
+and at most one piece of output waits for it.
 """
 
 import asyncio
@@ -79,8 +79,8 @@ class HomeEvents:
         await self._serve(request, visitor, receive, send)
 
     async def _identify(self, request: Request) -> Visitor | None:
-        """Return the visitor, or None for a stranger. Without a database it is who was lately behind the session: the
-        page must say what is away. Raises BadFormError, and StateError for a session that was not seen lately."""
+        """Return the visitor, or None for a stranger. Without a database, return the recent visitor of the session: the
+        page must say what is away. Raises BadFormError, and StateError for a session without one."""
         try:
             return await self._home.identify_visitor(request)
         except StateError:
@@ -258,8 +258,8 @@ class HomeEventStream:
         self._news.set()
 
     async def _next_events(self) -> bytes | None:
-        """Return the events to send now, or None if the visitor has lost access. While it is not known whether they
-        have, only what is shown of this server is sent."""
+        """Return the events to send now, or None if the visitor has lost access. While the database can't say so,
+        return only those of the parts about this server."""
         if self._update is None and time.monotonic() >= self._next_update:
             self._next_update = time.monotonic() + self._recheck
             self._update = asyncio.get_running_loop().create_task(self._look())

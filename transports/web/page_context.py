@@ -106,7 +106,7 @@ class PageContext:
         return {"again": f"{self.base}/", "again_label": "Go to the first page"}
 
     def send_to_login(self, page: str, /, **query: str) -> Response:
-        """Have a stranger sign in, who then comes to this page of ours."""
+        """Send a stranger to sign in, and from there to this page of ours."""
         asked = self.path_of(page, **query).removeprefix(f"{self.base}/")
         if len(asked) > MAX_ONWARD or OWN_PAGE.fullmatch(asked) is None:
             return self.redirect_to("login")
@@ -141,7 +141,7 @@ def format_sentence(text: object) -> str:
 
 
 def principal_of(visitor: Visitor) -> str:
-    """Return the name that this person's folders and rows go by."""
+    """Return the name of the person's principal, under which folders and rows are stored."""
     if visitor.person is None:
         return LOCAL_NAME
     return name_principal(visitor.person.issuer, visitor.person.subject)

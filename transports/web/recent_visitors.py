@@ -1,6 +1,6 @@
-"""Remember who was lately behind each browser's session, for the time in which the database can't say it.
+"""Remember the recent visitor of each browser's session, for the time in which the database is away.
 
-That is only enough to show what this server is: whatever is a person's is shown after the database has said who it is.
+The page then shows the parts about this server alone. A person's parts wait until the database has named the visitor.
 """
 
 import hashlib
@@ -21,7 +21,7 @@ class RecentVisitors:
         self._seen: dict[bytes, tuple[float, Visitor]] = {}  # in the order of their times
 
     def note(self, secret: str, visitor: Visitor) -> None:
-        """Note who the database says is behind this secret, or that nobody is."""
+        """Note the visitor whom the database names for this secret. Forget the last one if that is a stranger."""
         key = _hash(secret)
         self._seen.pop(key, None)
         if visitor.person is None:
@@ -31,7 +31,7 @@ class RecentVisitors:
         self._seen[key] = self._now(), visitor
 
     def find(self, secret: str) -> Visitor | None:
-        """Return who was lately behind this secret, or None."""
+        """Return the recent visitor of this secret, or None."""
         seen_at, visitor = self._seen.get(_hash(secret), (float("-inf"), None))
         return visitor if self._now() - seen_at < REMEMBERED else None
 

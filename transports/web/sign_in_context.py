@@ -94,7 +94,7 @@ class SignInContext(PageContext):
         return visitor
 
     def recall_visitor(self, request: Request) -> Visitor | None:
-        """Return who was lately behind the session of a request, or None. The database is not asked."""
+        """Return the recent visitor of a request's session, or None, without the database."""
         return self._recent.find(self.cookies.get(request, SESSION))
 
     def client_address(self, request: Request) -> str:
@@ -109,7 +109,7 @@ class SignInContext(PageContext):
         return with_headers(onward, self.cookies.set(SESSION, secret, LIFETIME))
 
     async def end_session(self, request: Request) -> None:
-        """End the session of a request, and forget who was behind it."""
+        """End the session of a request, and forget its visitor."""
         secret = self.cookies.get(request, SESSION)
         await self.sign_in.sessions.end(secret)
         self._recent.note(secret, ANONYMOUS)

@@ -70,11 +70,11 @@ class PageTemplates:
         return self.render("notice", status, isolated=isolated, title=title, sentences=sentences, **values)
 
     def render_part(self, name: str, part: str, it: Any) -> str:
-        """Return what a macro of a template makes of `it`."""
+        """Return the HTML that a template's macro makes of `it`."""
         return str(getattr(self._templates.get_template(f"{name}.html").module, part)(it))
 
     def render_added(self, added: PagePart, it: Any) -> str:
-        """Return what the macro of an added part makes of `it`."""
+        """Return the HTML that the macro of an added part makes of `it`."""
         if added.name not in self._added:
             self._added[added.name] = self._templates.from_string(added.template.read_text("utf-8"))
         return str(getattr(self._added[added.name].module, added.name)(it))

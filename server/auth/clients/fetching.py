@@ -24,7 +24,7 @@ log = logging.getLogger("toolgate.auth")
 
 
 class Reachability:
-    """Whether documents can be fetched. `urls` are tried with `fetch`, which raises ToolError without an answer.
+    """Detect whether documents can be fetched. `urls` are tried with `fetch`, which raises ToolError without an answer.
     `consequence` is the log's sentence on what follows."""
 
     def __init__(self, urls: Iterable[str], fetch: Ask, consequence: str, now: Callable[[], float] = time.time) -> None:

@@ -60,7 +60,7 @@ log = logging.getLogger("toolgate.auth")
 
 
 class KeySet(msgspec.Struct, frozen=True):
-    """A client's keys. They were fetched at `fetched_at`, and last tried, perhaps in vain, at `tried_at`."""
+    """A client's keys. They were fetched at `fetched_at`. `tried_at` is the last try, which may have failed."""
 
     keys: list[JoseKey]
     fetched_at: float

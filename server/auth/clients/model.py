@@ -76,7 +76,8 @@ class OAuthClient(msgspec.Struct, frozen=True):
 
     @property
     def host(self) -> str | None:
-        """Return the metadata document's host, which vouches for the name. None: client or operator chose it."""
+        """Return the metadata document's host, which vouches for the name, or None if the client or the operator chose
+        it."""
         return urlsplit(self.id).netloc if self.kind == "document" else None
 
     @property
@@ -232,7 +233,7 @@ def _scope(given: object, served: Collection[str]) -> str:
 
 
 def _usable_uris(given: object) -> list[str]:
-    """Return the redirect URIs that can be used: of the others a client is told by their absence."""
+    """Return the redirect URIs that can be used. The answer lacks the others, which tells the client."""
     if not isinstance(given, list) or not given:
         raise ClientRejectedError("invalid_redirect_uri", "redirect_uris is missing or empty")
     if len(given) > MAX_URIS:
@@ -255,7 +256,7 @@ def _check_size(metadata: dict[str, Any]) -> dict[str, Any]:
 
 
 def _is_flat(value: Any) -> bool:
-    """Return whether it nests no deeper than MAX_DEPTH: Python's own limit differs by version."""
+    """Return whether a value nests no deeper than MAX_DEPTH: Python's own limit differs by version."""
     level = [value]
     for _ in range(MAX_DEPTH):
         level = [

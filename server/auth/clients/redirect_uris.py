@@ -60,8 +60,8 @@ PRESETS: Mapping[str, tuple[str, ...]] = {
 def find_fault(uri: object, *, trusted: bool = False) -> str | None:
     """Return why a redirect URI is rejected, in fixed words, or None.
 
-    https is accepted anywhere, http on loopback only, and the scheme of a native application if it is its own. With
-    `trusted` (from the operator) any other scheme is accepted but the browser's.
+    https is accepted anywhere, http on loopback only, and a scheme that belongs to a native application. With `trusted`
+    (from the operator) any scheme is accepted that the browser does not handle itself.
     """
     if not isinstance(uri, str) or not 0 < len(uri) <= MAX_URI or not PLAIN.fullmatch(uri):
         return "a redirect URI is not plain text without spaces, wildcards or a fragment"

@@ -238,7 +238,7 @@ def normalize_name_or_empty(name: str) -> str:
 
 
 def _is_of(device: str, password: str) -> bool:
-    """Return whether the cookie is a device of the account with this password hash."""
+    """Return whether the device cookie belongs to the account with this password hash."""
     try:
         decoded = base64.urlsafe_b64decode(device + "=")
     except ValueError:

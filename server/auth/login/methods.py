@@ -113,8 +113,8 @@ def build_sign_in(
     """Return the ways to sign in, from `--login` (`password`, `oidc=ISSUER`, `github`, `header=NAME`), client ids and
     secrets by way, `--allow-users`, `--trusted-proxies`, `--enterprise-issuers` and `--login-header-secret`.
 
-    keys: have the pairing code
-    create_counters: returns what the tries of one kind are counted by
+    keys: of the bus; they hold the hash of the pairing code
+    create_counters: returns counters, for the tries of one kind
     server: the server's name
 
     Raises ValueError, which names the invalid option.

@@ -1,4 +1,7 @@
-"""Hold what an identity provider gives with a sign-in, for whoever asks it for more in the person's name later."""
+"""Define what this server gets from an identity provider: its registration there, and the tokens of a sign-in.
+
+A feature may keep the tokens, to ask the provider for further tokens in the person's name.
+"""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -9,8 +12,8 @@ from toolgate.server.auth.login.accounts import Person
 
 
 class ProviderTokens(msgspec.Struct, frozen=True):
-    """The tokens of one sign-in. They go to their provider alone, or where the operator says. `expires_at`: the end of
-    the ID token, in seconds since 1970; `refresh_token` may be ""."""
+    """The tokens of one sign-in. They are sent to their provider alone, or where the operator says. `expires_at`: the
+    end of the ID token, in seconds since 1970; `refresh_token` may be ""."""
 
     id_token: str
     refresh_token: str
@@ -18,8 +21,8 @@ class ProviderTokens(msgspec.Struct, frozen=True):
 
 
 class ClientRegistration(msgspec.Struct, frozen=True):
-    """What this server is at an identity provider. `methods`: how a client may show its secret there.
-    `revocation_endpoint`: "" for a provider without one (RFC 7009)."""
+    """This server's registration at an identity provider. `methods`: the ways in which a client may send its secret
+    there. `revocation_endpoint`: "" for a provider without one (RFC 7009)."""
 
     token_endpoint: str
     id: str
@@ -29,7 +32,7 @@ class ClientRegistration(msgspec.Struct, frozen=True):
 
 
 class TokenKeeper(Protocol):
-    """Keeps the tokens of sign-ins, while something needs them."""
+    """Keeps the tokens of sign-ins, while a feature needs them."""
 
     @property
     def wants_tokens(self) -> bool: ...

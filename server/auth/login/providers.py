@@ -89,7 +89,7 @@ class OpenIdProvider:
         self._allowlist = allowlist
         self._web = _ProviderClient(fetch, self.title)
         self._now = now
-        self.keeper: TokenKeeper | None = None  # of what sign-ins give, if a feature has one
+        self.keeper: TokenKeeper | None = None  # of the tokens of sign-ins, if a feature has one
         self._metadata: tuple[float, Mapping[str, Any]] | None = None
         self._keys: tuple[float, list[jose.JoseKey]] | None = None
 
@@ -133,7 +133,7 @@ class OpenIdProvider:
         return person
 
     async def find_client(self) -> ClientRegistration:
-        """Return what this server is at the provider. Raises SignInError."""
+        """Return this server's registration at the provider. Raises SignInError."""
         metadata = await self._discover()
         endpoint = _endpoint(metadata, "token_endpoint", self.title)
         return ClientRegistration(
@@ -340,7 +340,7 @@ def _endpoint(metadata: Mapping[str, Any], name: str, title: str) -> str:
 
 
 def _find_revocation(metadata: Mapping[str, Any]) -> str:
-    """Return where the provider takes tokens back, or "": nothing else depends on it."""
+    """Return the revocation endpoint, or "" without one: people can sign in all the same."""
     try:
         return find_endpoint(metadata, "revocation_endpoint")
     except DocumentError:
@@ -348,13 +348,13 @@ def _find_revocation(metadata: Mapping[str, Any]) -> str:
 
 
 def _read_tokens(tokens: Mapping[str, Any], expires_at: Any) -> ProviderTokens:
-    """Return what is kept of a sign-in whose ID token was verified."""
+    """Return the tokens of a sign-in whose ID token was verified."""
     again = tokens.get("refresh_token")
     return ProviderTokens(tokens["id_token"], again if isinstance(again, str) else "", expires_at)
 
 
 def _list_methods(metadata: Mapping[str, Any]) -> Sequence[str]:
-    """Return how a client may show its secret (Discovery section 3)."""
+    """Return the ways in which a client may send its secret (Discovery section 3)."""
     methods = metadata.get("token_endpoint_auth_methods_supported", ["client_secret_basic"])
     return [method for method in methods if isinstance(method, str)] if isinstance(methods, list) else []
 
@@ -369,7 +369,7 @@ def _with_query(url: str, asked: Mapping[str, str]) -> str:
 
 
 def _name(claims: Mapping[str, Any], *names: str) -> str:
-    """Return the first of these names that can be shown."""
+    """Return the first of these claims that can be shown as a name."""
     for name in names:
         value = claims.get(name)
         if isinstance(value, str) and value.strip() and value.isprintable():

@@ -40,8 +40,8 @@ class LoginSession(msgspec.Struct, frozen=True):
 
 
 class SignedInBrowser(msgspec.Struct, frozen=True):
-    """A browser that is signed in, for its person. `id` names it and is no key to it; `since` is in seconds since the
-    epoch; `browser` is its name for itself, or ""."""
+    """A browser that is signed in, for its person. `id` can't be used as its secret; `since` is in seconds since the
+    epoch; `browser` is the name that the browser sends, or ""."""
 
     id: str
     since: float
@@ -90,7 +90,8 @@ class LoginSessions:
         return None if row is None else LoginSession(Person(row.issuer, row.subject, row.name, row.email), row.first)
 
     async def list_browsers(self, person: Person, secret: str) -> list[SignedInBrowser]:
-        """Return the browsers in which a person is signed in, the newest first. `secret` is that of the asking one."""
+        """Return the browsers in which a person is signed in, the newest first. `secret` is that of the browser that
+        asks."""
         now, own = self._now(), hash_secret(secret)
         rows = await self._store.read(
             lambda connection: people_rows.list_logins(connection, person.issuer, person.subject, now)

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from toolgate.server.auth.address_blocks import BLOCK_FACTOR, MAX_BLOCK, prefixes
 from toolgate.server.base.bus.bus import Counters, KeyLimit
 
-BRIEF = 1.0  # seconds that a key is kept of which only refused tries are known
+BRIEF = 1.0  # seconds that a key with refused tries alone is kept
 ORIGIN_TIME = 30 * 86_400.0  # seconds that an address with a right guess is remembered
 BLOCK_WAIT = 300.0  # seconds, the longest wait of a block: a guesser's neighbours wait too
 
@@ -43,7 +43,8 @@ Paces = tuple[tuple[str, Backoff], ...]  # keys, each with its limit
 
 
 class Throttle:
-    """Count tries by keys of `counters`: those that begin at once gain nothing, and one that was no guess is returned.
+    """Count tries by keys of `counters`, before they are checked: tries that begin at once gain nothing. `refund` gives
+    back a try that was no guess.
 
     A key has a number of tries, and a gate that is shut for its wait after each try. The tries are counted first; of
     several that find a gate open, one passes.
@@ -65,7 +66,7 @@ class Throttle:
         await asyncio.gather(*(counters.touch(name_tries(key), pace.forget) for key, pace in paces))
 
     async def refund(self, tries: int, paces: Paces) -> None:
-        """Return so many tries to each of these keys."""
+        """Subtract so many tries from the count of each of these keys."""
         await asyncio.gather(*(self._refund(tries, key, pace) for key, pace in paces))
 
     async def forget(self, *keys: str) -> None:
@@ -75,7 +76,7 @@ class Throttle:
     async def _take_back(self, key: str, pace: Backoff) -> None:
         """Do not count a try that was refused. A key without any ends soon: refused tries must not fill the memory."""
         if await self._counters.increment(name_tries(key), pace.forget, -1) <= 0:
-            await self._counters.touch(name_tries(key), BRIEF)  # one that counts meanwhile lets it live on
+            await self._counters.touch(name_tries(key), BRIEF)  # a try that counts meanwhile prolongs it
 
     async def _refund(self, tries: int, key: str, pace: Backoff) -> None:
         count = await self._counters.increment(name_tries(key), pace.forget, -tries)
@@ -105,7 +106,7 @@ class GuessAttempt(msgspec.Struct, frozen=True):
 
     @property
     def paces(self) -> Paces:
-        """Return all that the guess counts for."""
+        """Return each key that the guess counts for, with its limit."""
         return (*self.own, *self.shared, *([(self.mark, UNLIMITED)] if self.mark else ()))
 
 
@@ -146,7 +147,7 @@ class GuessLimiter:
             await self._counters.set(attempt.origin, b"1", ORIGIN_TIME)
 
     def _plan(self, name: str, address: str, device: str, origin: str) -> GuessAttempt:
-        """Return what a guess counts for. `origin` is "" unless a right guess came from there."""
+        """Return the keys that a guess counts for. `origin` is "" unless a right guess came from there."""
         if device or origin:
             return GuessAttempt(((f"device {device}" if device else origin, self._name),), origin=origin)
         blocks = [(f"{self._kind}{block}", pace) for block, pace in block_backoffs(address, self._address)]

@@ -1,4 +1,4 @@
-"""Find the people who have been here and could not sign in any more, without reading everybody each time."""
+"""Find the people of earlier sign-ins who can't sign in any more, without reading all people each time."""
 
 from collections.abc import Awaitable, Callable
 
@@ -12,9 +12,9 @@ PIECE = 200  # people of a round: it takes some 3 ms
 class CheckedPeople(msgspec.Struct, frozen=True):
     """The people that one transaction has checked.
 
-    - `subjects`: theirs; `barred`: those of them that could not sign in
-    - `place`: the subject to go on after, "" at the end of all people
-    - `time`: when it was, in seconds since the epoch
+    - `subjects`: their subjects; `barred`: the subjects of those who can't sign in any more
+    - `place`: the subject after which the next transaction begins, "" at the end of all people
+    - `time`: of the transaction, in seconds since the epoch
     """
 
     subjects: frozenset[str]
@@ -24,12 +24,12 @@ class CheckedPeople(msgspec.Struct, frozen=True):
 
 
 class BarredPeople:
-    """The people who could not sign in when they were checked last.
+    """The people who could not sign in at the last check.
 
-    The first time all are checked. Later it is those that have changed, by the time in their row, and `PIECE` others in
-    turn: a server of an older version notes no change.
+    The first check reads all people. Later checks read those whose row has changed since, by its time, and `PIECE`
+    others in turn: a server of an older version does not set the time.
 
-    - `check(place, since)` checks `PIECE` people after a subject, and those that have changed since a time
+    - `check(place, since)` checks `PIECE` people after a subject, and those who changed since a time
     """
 
     def __init__(self, check: Callable[[str, float], Awaitable[CheckedPeople]]) -> None:

@@ -57,7 +57,7 @@ class Credentials(msgspec.Struct, frozen=True):
 
 
 class Assertion(msgspec.Struct, frozen=True):
-    """A verified assertion. It counts once: its `id` is stored `until` then."""
+    """A verified assertion. It is accepted once: its `id` is stored until `expires_at`."""
 
     claims: Mapping[str, Any]
     id: str
@@ -81,8 +81,11 @@ def verify_assertion(
 
 
 def _until(claims: Mapping[str, Any], now: float) -> float | None:
-    """Return how long an assertion is valid and its id must be stored; RFC 7523 section 3 leaves that to us. Libraries
-    that say an hour are accepted, for less. None: its time of issue is unknown, or it claims too long."""
+    """Return when an assertion expires, until when its id must be stored, or None if that is too far ahead.
+
+    RFC 7523 section 3 leaves the limit to us: `LONGEST` after the time of issue. An assertion that claims an hour, as
+    some libraries write it, is accepted and expires earlier.
+    """
     end, issued = claims["exp"], claims.get("iat")
     if end > now + (LONGEST if issued is None else FARTHEST):
         return None

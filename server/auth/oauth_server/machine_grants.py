@@ -37,7 +37,7 @@ class MachineGrant(ClientCredentialsGrant):  # type: ignore[misc]  # Authlib has
 
 
 class IdJagGrant(BaseGrant, TokenEndpointMixin):  # type: ignore[misc]  # as above
-    """Issue a token by a provider's word on what a client may do for a person (Enterprise-Managed Authorization)."""
+    """Issue a token to a client for a person, by a provider's assertion (Enterprise-Managed Authorization)."""
 
     GRANT_TYPE = model.ID_JAG
     TOKEN_ENDPOINT_AUTH_METHODS = model.PROVING_METHODS

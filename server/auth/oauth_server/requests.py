@@ -101,8 +101,8 @@ def _is_readable(text: str) -> bool:
 
 
 def scopes_for(client: OAuthClient, asked: str | None, served: Sequence[str]) -> tuple[str, ...]:
-    """Return the scopes to ask a person for: the requested ones that exist, or if none are requested all the client may
-    have. Empty if none is available. A requested `offline_access` stays."""
+    """Return the scopes to ask a person for: the requested ones that exist, or without requested ones all that the
+    client may have. It is empty if none is available. A requested `offline_access` stays."""
     limited = client.kind == "configured" and client.scopes is not None
     most = [scope for scope in served if scope in (client.scopes or ())] if limited else list(served)
     words = frozenset((asked or "").split())

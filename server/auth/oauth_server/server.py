@@ -193,7 +193,7 @@ class AuthlibServer(AuthorizationServer):  # type: ignore[misc]  # Authlib has n
         return None
 
     def find_valid_keys(self, rights: Collection[GrantKey]) -> set[GrantKey]:
-        """Return the valid ones: see `AuthorizationService.find_valid_keys`."""
+        """Return the valid keys: see `AuthorizationService.find_valid_keys`."""
         pairs = {right for right in rights if not isinstance(right, str)}
         subjects = {subject for subject, _ in pairs}
         held = grant_rows.find_valid_grants(self.connection, subjects, self.now)
@@ -217,8 +217,8 @@ class AuthlibServer(AuthorizationServer):  # type: ignore[misc]  # Authlib has n
         return row is not None and self.can_sign_in(_person(row))
 
     def check_people(self, after: str, since: float) -> CheckedPeople:
-        """Check some people after a subject, and those that have changed since a time. The access tokens of those who
-        could not sign in any more are denied."""
+        """Check `PIECE` people after a subject, and those who changed since a time. Deny the access tokens of those
+        who can't sign in any more."""
         piece = grant_rows.list_people_after(self.connection, after, PIECE)
         rows = {row.subject: row for row in (*piece, *grant_rows.list_people_since(self.connection, since))}
         known_as = [row.known_as for row in rows.values() if row.issuer == people_rows.BUILT_IN]
@@ -255,7 +255,7 @@ class AuthlibServer(AuthorizationServer):  # type: ignore[misc]  # Authlib has n
         return shown.method == "none" or self._has_secret(client, shown)
 
     def _has_secret(self, client: OAuthClient, shown: Credentials) -> bool:
-        """Return whether a client's secret is right. One that was not counted as a guess is not."""
+        """Return whether the client's secret is right. A secret that was not counted as a guess is refused."""
         guess = self.inputs.guess
         if guess is None:
             return False

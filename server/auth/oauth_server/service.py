@@ -4,7 +4,7 @@
     request = await service.find_consent(outcome.id)            # for the consent page; None once answered or expired
     outcome = await service.answer_consent(request.id, person, scopes)
     response = await service.token(form, headers, address)      # POST /token
-    valid = await service.find_valid_keys(grant_keys)           # which grants may go on
+    valid = await service.find_valid_keys(grant_keys)           # which grants are still valid
 
 Error descriptions are fixed sentences: nothing a caller sent is repeated in one.
 """
@@ -65,10 +65,10 @@ if TYPE_CHECKING:
     from toolgate.server.base.bus.bus import Counters
     from toolgate.server.state.store import Connection
 
-SWEEP = 600.0  # seconds between two sweeps of what is over
+SWEEP = 600.0  # seconds between two sweeps of expired rows
 REGISTRATIONS = 60  # a minute and address: a hosted platform has a few addresses for all of its users
 ALL_REGISTRATIONS = 3_000  # a minute: the oldest give way (`MAX_CLIENTS`) after one has had the time to sign in
-MALFORMED, ALL_MALFORMED = 600, 6_000  # a minute of those that store nothing
+MALFORMED, ALL_MALFORMED = 600, 6_000  # a minute: malformed registrations, which store nothing
 KINDS = {  # --registration → the kinds of clients taken
     "open": frozenset(("configured", "document", "dynamic")),
     "metadata": frozenset(("configured", "document")),
@@ -89,15 +89,19 @@ T = TypeVar("T")
 
 
 class AuthorizationService:
-    """One for each server. Its state is in `store`, except for what was fetched lately and the rates.
+    """The authorization server of one Toolgate. Its state is in `store`; recent documents are in memory.
 
-    `public_url` is the issuer; `keys` sign the access tokens of `tokens`; `question_key` seals questions; `served()`
-    lists the scopes in the order they are shown. `configured_clients`: those of `clients_file`; `registration`: one of
-    KINDS; `client_hosts`: hosts whose metadata documents are taken, none for all; `enterprise_issuers`: issuers whose
-    ID-JAG are taken. `fetch` is used for what clients name, `fetch_trusted` for what the operator named. `can_sign_in`
-    says whether a person could still sign in; it is asked before anything is issued for them, and again by
-    `find_valid_keys` and `revoke_barred_people`. What `create_counters` returns counts registrations and documents;
-    another of them counts guesses at secrets, whose number has no bound.
+    - `public_url`: the issuer
+    - `keys`: sign the access tokens of `tokens`; `question_key`: seals consent requests
+    - `served()`: returns the scopes in the order in which pages show them
+    - `fetch`: fetches what clients name; `fetch_trusted`: fetches what the operator named
+    - `can_sign_in(person)`: returns whether a person may sign in; asked before a token is issued for them, and again by
+      `find_valid_keys` and `revoke_barred_people`
+    - `configured_clients`: those of `clients_file`; `registration`: one of KINDS
+    - `client_hosts`: the only hosts whose metadata documents are accepted; if empty, any
+    - `enterprise_issuers`: issuers whose ID-JAGs are accepted
+    - `create_counters()`: returns counters. One counts registrations and documents. Another counts guesses at secrets,
+      since their number has no bound
     """
 
     def __init__(
@@ -190,8 +194,11 @@ class AuthorizationService:
         return await self._act(lambda server: _reopen(server, sealed)) if sealed is not None else None
 
     async def answer_consent(self, id: str, subject: "Person | None", scopes: frozenset[str]) -> Redirect | ErrorPage:
-        """What became of it: approved by a person for `scopes` of those asked, the rest unticked; with no person, or
-        none of the scopes, denied. A question has one answer: the second is a Mistake."""
+        """Answer a consent request, and return where to send the browser.
+
+        With `subject` it is approved for the `scopes` that the person ticked. Without a person, or with none of its
+        scopes ticked, it is denied. A request is answered once: later answers get `EXPIRED`.
+        """
         sealed = self._questions.open(id)
         if sealed is None:
             return EXPIRED
@@ -213,8 +220,11 @@ class AuthorizationService:
         return await self._act_or_report_busy(act)
 
     async def find_remembered_scopes(self, id: str, subject: "Person") -> frozenset[str] | None:
-        """The scopes of the question, if this person approved them all before, for the same client, redirect URI and
-        resource. Never for a client that any program on the person's machine could be (AZ-07)."""
+        """Return the scopes of a consent request if the person has approved all of them before, else None.
+
+        The approval was for the same client, redirect URI and resource. Any program on the person's machine could claim
+        to be a client on loopback, so such a client is never remembered (AZ-07).
+        """
         sealed = self._questions.open(id)
         if sealed is None:
             return None
@@ -281,8 +291,11 @@ class AuthorizationService:
     # Public documents
 
     async def metadata(self) -> dict[str, Any]:
-        """The document of RFC 8414, and of OpenID Connect Discovery. Metadata documents of clients are not told of
-        while this server can't reach them, where clients can register instead. Raises StateError."""
+        """Return the metadata document of RFC 8414 and of OpenID Connect Discovery. Raises StateError.
+
+        It offers metadata documents to clients, except while this server can't fetch them and clients can register
+        instead.
+        """
         self._documents.reachability.retry()
         listed = self._issuer.configured_clients.values()
         grants = [model.AUTHORIZATION_CODE, model.REFRESH_TOKEN]
@@ -305,8 +318,8 @@ class AuthorizationService:
         return "dynamic" in self._issuer.client_kinds
 
     async def _methods(self) -> Sequence[str]:
-        """Return the ways in which clients may authenticate. Where only the operator's clients are taken, these are
-        theirs: clients that find "none" among them don't use their secret."""
+        """Return the ways in which clients may authenticate. Where only the operator's clients are accepted, return
+        only theirs: a client that finds "none" in the list does not use its secret."""
         if self._issuer.client_kinds & {"dynamic", "document"}:
             return model.AUTH_METHODS
         added = await self._store.read(client_rows.list_clients)
@@ -323,22 +336,24 @@ class AuthorizationService:
     # Revocation
 
     async def find_valid_keys(self, rights: Collection[GrantKey]) -> set[GrantKey]:
-        """Those of these that still hold: for what lasts longer than a token (an open stream, a session, work that goes
-        on without its caller).
+        """Return the keys that are still valid, for what outlasts a token: an open stream, a session, work without its
+        caller.
 
-        A grant does as long as its person may still come and its client can have a new token of it whenever it likes;
-        other grants of the same client do not help. A subject and a client, where there is no grant (a client for
-        itself, what an identity provider said for a person), do as long as a token that they got has neither expired
-        nor been denied, and the client for itself is still known, or the person may still come; and as long as a grant
-        of theirs does, since what was opened by an older version names none. All are looked at in one transaction.
-        Raises StateError.
+        - A grant's id is valid while its person may sign in and its client can get a new token for it. Other grants of
+          the client do not count.
+        - A subject and a client are the key where there is no grant: a client acts for itself, or by an identity
+          provider's word. The pair is valid while a token of theirs has neither expired nor been denied. Also the
+          client must be known, or the person may sign in.
+        - The pair is also valid while a grant of theirs is: what an older version opened names no grant.
+
+        One transaction checks all keys. Raises StateError.
         """
         asked = frozenset(rights)
         return await self._act(lambda server: server.find_valid_keys(asked)) if asked else set()
 
     async def revoke_barred_people(self) -> set[str]:
-        """The principals of people who have been here, and could not sign in any more. Their access tokens are denied:
-        here at once, elsewhere within `access_tokens.FRESH`. Raises StateError."""
+        """Deny the access tokens of people who can't sign in any more, and return their principals. This process
+        refuses the tokens at once, others within `access_tokens.FRESH`. Raises StateError."""
         return {Principal(OWN_ISSUER, subject, "").name for subject in await self._barred.find()}
 
     async def close(self) -> None:
@@ -379,7 +394,8 @@ class AuthorizationService:
             return BUSY
 
     async def _act(self, act: Callable[[AuthlibServer], T], inputs: VerifiedInputs | None = None) -> T:
-        """Run `act` in one transaction, with what was fetched for it. What it denied is forgotten when it is done."""
+        """Run `act` in one transaction, with the inputs that were fetched for it. After the commit, the cache drops the
+        tokens that it denied."""
         now, served = self._now(), self._served()
 
         def transaction(connection: "Connection") -> tuple[T, list[str]]:
@@ -401,7 +417,7 @@ class AuthorizationService:
 
 
 def _reopen(server: AuthlibServer, sealed: SealedConsent) -> ConsentRequest | None:
-    """The question that waits, unless it has been answered, or may not be asked any more."""
+    """Return the consent request, or None if it was answered or may not be approved any more."""
     if grant_rows.is_used(server.connection, sealed.mark):
         return None
     grant = check_authorization(server, OAuthRequest("GET", parse_query(sealed.query), {}))

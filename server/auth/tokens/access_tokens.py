@@ -48,7 +48,7 @@ MAX_NAME = 1_024  # characters of a subject or client
 
 
 def name_principal(issuer: str, subject: str) -> str:
-    """Return the name of the principal that a person has here, whom an issuer knows as `subject`."""
+    """Return the name of the principal of the person whom the issuer calls `subject`."""
     return Principal(OWN_ISSUER, derive_subject(issuer, subject), "").name
 
 
@@ -121,7 +121,7 @@ class TokenCache:
             self._drop(key)
 
     def keep(self, kids: Collection[str]) -> None:
-        """Drop tokens that other keys signed."""
+        """Drop the tokens that other keys than these signed."""
         for key in [key for key, held in self._held.items() if held.kid not in kids]:
             self._drop(key)
 
@@ -212,7 +212,7 @@ class OwnTokens:
         self._verified.deny(jtis)
 
     def refresh_soon(self) -> None:
-        """Read keys and denials again before the next token counts."""
+        """Read keys and denials again before the next token is verified."""
         self._refreshed_at = float("-inf")
 
     def find_cached(self, key: bytes) -> CachedToken | None:
@@ -277,7 +277,8 @@ class OwnTokens:
     async def _refresh(self, age: float) -> bool:
         """Read keys and denials, unless that was done less than `age` seconds ago. Return whether they were read.
 
-        If the state can't be read, the known ones stay in use, and requests wait `PATIENCE` seconds for it at most.
+        While the state can't be read, the last keys and denials stay in use. Requests wait for it at most `PATIENCE`
+        seconds.
         """
         if 0 <= self._now() - self._refreshed_at < age:  # a clock may be set back
             return True

@@ -1,9 +1,9 @@
 """Fetch an external issuer's metadata and keys, and verify its access tokens (`--auth URL`).
 
-A token with an unknown key may be valid if the key is brand-new. Refusing it would make a person sign in again for
-nothing, so the caller is told to retry. Once its key has been searched for in vain, the token is refused. Source: RFC
-7517; RFC 8414 section 3; OpenID Connect Discovery 1.0 section 4; RFC 9068; MCP 2026-07-28 basic/authorization,
-"Authorization Server Discovery".
+A token with an unknown key may be valid if the key is brand-new. A refusal would make a person sign in again for
+nothing, so the caller is told to retry. A token is refused once a fetch has not found its key. Source: RFC 7517; RFC
+8414 section 3; OpenID Connect Discovery 1.0 section 4; RFC 9068; MCP 2026-07-28 basic/authorization, "Authorization
+Server Discovery".
 """
 
 import asyncio

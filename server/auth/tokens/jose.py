@@ -261,7 +261,7 @@ def _is_time(value: Any) -> bool:
 
 
 def _decode_base64url(part: str) -> bytes:
-    """Base64url as RFC 7515 has it: no padding, no other alphabet, no white space."""
+    """Decode base64url as RFC 7515 has it: no padding, no other alphabet, no white space."""
     try:
         return base64.b64decode(part.encode("ascii") + b"=" * (-len(part) % 4), altchars=b"-_", validate=True)
     except (binascii.Error, ValueError):

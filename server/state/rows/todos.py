@@ -30,7 +30,7 @@ RecordTodoChange = Callable[["tables.Connection", str, Todo, str, int | None], N
 
 
 class TodoStore:
-    """The `Tasks` of toolgate.tools.api.context.context, for one principal; `session` is the place's key, or ""."""
+    """The `Todos` (tools/api/context/services.py) of one principal; `session` is the place's key, or ""."""
 
     def __init__(self, store: Store, principal: str, session: str, record: "RecordTodoChange | None" = None) -> None:
         self._record = record
