@@ -59,7 +59,8 @@ def _rotate(quick: Sequence[pytest.Function]) -> None:
     for turn, test in enumerate(_list_tests(quick)):
         mark = test[0].get_closest_marker("rotated")
         assert mark is not None
-        chosen = choose_next(len(test), *mark.args, turn)
+        (number,) = mark.args
+        chosen = choose_next(len(test), number, turn)
         for place, item in enumerate(test):
             if place not in chosen:
                 item.add_marker(pytest.mark.soak)
