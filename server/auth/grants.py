@@ -91,10 +91,10 @@ class Grants:
         """Return the clients of these grants, and the names of those clients and of `clients`, by their ids."""
 
         def look(connection: "Connection") -> tuple[dict[str, str], dict[str, str]]:
-            found = grant_rows.find_clients_of(connection, grants) if grants else {}
-            ids = {*found.values(), *clients}
-            known = ((id, find_client(connection, self._configured, id)) for id in ids)
-            return found, {id: client.name for id, client in known if client is not None}
+            by_grant = grant_rows.find_clients_of(connection, grants) if grants else {}
+            ids = {*by_grant.values(), *clients}
+            stored = ((id, find_client(connection, self._configured, id)) for id in ids)
+            return by_grant, {id: client.name for id, client in stored if client is not None}
 
         return await self._store.read(look)
 

@@ -44,16 +44,16 @@ class PrincipalNames:
         )
         from toolgate.server.state.rows import grants as grant_rows
 
-        found: dict[str, frozenset[str]] = {principal: frozenset((principal,))}
+        names: dict[str, frozenset[str]] = {principal: frozenset((principal,))}
         if principal != LOCAL_NAME:
             now = self._store.now()
             for row in await self._store.read(partial(grant_rows.list_people_since, since=self._since)):
                 name = Principal(OWN_ISSUER, row.subject, "").name
-                found[name] = frozenset((name, _format_name(row)))
+                names[name] = frozenset((name, _format_name(row)))
             self._since = now - grant_rows.CLOCK_SLACK
-        wanted = found.pop(principal)
-        self._known |= found
-        self._known[principal] = wanted  # the last to go
+        own = names.pop(principal)
+        self._known |= names
+        self._known[principal] = own  # the last to go
         while len(self._known) > self._most:
             self._known.popitem(last=False)
             self._since = 0.0  # the next read finds the dropped people again

@@ -58,14 +58,14 @@ class ProtectedResource:
     def metadata_paths(self) -> dict[str, str]:
         """Return each path of the metadata → its transport. There are paths at the root, with the transport's path
         inserted and appended, each with and without the public URL's prefix, which a proxy may remove."""
-        found = {WELL_KNOWN: self.paths[0]}
+        paths = {WELL_KNOWN: self.paths[0]}
         for path in self.paths:
             for prefix in {"", self._prefix}:
-                found[f"{WELL_KNOWN}{prefix}{path}"] = path
-                found[f"{prefix}{path}{WELL_KNOWN}"] = path
+                paths[f"{WELL_KNOWN}{prefix}{path}"] = path
+                paths[f"{prefix}{path}{WELL_KNOWN}"] = path
         for wild in {self._prefix + WELL_KNOWN, WELL_KNOWN + self._prefix}:
-            found.setdefault(wild, self.paths[0])
-        return found
+            paths.setdefault(wild, self.paths[0])
+        return paths
 
     def challenge(
         self, path: str, wanted: Iterable[str] | None = None, error: str | None = None, description: str | None = None

@@ -187,7 +187,7 @@ def _sign_in(
 def _credentials(config: Config) -> dict[str, tuple[str, str]]:
     """Return our client ids and secrets at other issuers, from files or `TOOLGATE_<WAY>_ID` and `…_SECRET`. They never
     come from the command line, which every process can read."""
-    found: dict[str, tuple[str, str]] = {}
+    credentials: dict[str, tuple[str, str]] = {}
     for method in provider_methods():
         file: Path | None = getattr(config, method.client_key)
         id, secret = (config.environment.get(name, "") for name in method.variables)
@@ -200,8 +200,8 @@ def _credentials(config: Config) -> dict[str, tuple[str, str]]:
             except UnicodeDecodeError:
                 raise UsageError(f"--{method.client_option}: {file} is not UTF-8 text") from None
         if id:
-            found[method.name] = (id, secret)
-    return found
+            credentials[method.name] = (id, secret)
+    return credentials
 
 
 def _outside(resource: ProtectedResource, allow_private: Sequence[str]) -> Access:

@@ -210,11 +210,11 @@ class Dispatcher:
         return method, Call(request.id, request.method, request.params, speaking, channel)
 
     def _handle_notification(self, notification: Notification, session: Session) -> None:
-        known = self._notifications.get(notification.method)
-        if known is None:
+        handler = self._notifications.get(notification.method)
+        if handler is None:
             return  # unknown notifications are ignored (JSON-RPC 2.0 section 4.1)
         try:
-            known(session, notification.params)
+            handler(session, notification.params)
         except Exception:  # malformed ones too: a notification has no answer
             log.debug("ignored %s", notification.method, exc_info=True)
 

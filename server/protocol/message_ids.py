@@ -37,10 +37,10 @@ def is_id(value: object) -> TypeGuard[Id]:
 def find_id_fault(value: object) -> str | None:
     """Return what is wrong with the id of a message, or None. An answer repeats it, so it must be short and valid."""
     if not is_id(value):
-        shown = (
+        example = (
             f", not {msgspec.json.encode(value).decode()}" if value is None or isinstance(value, (bool, float)) else ""
         )
-        return f"'id' must be a string or an integer{shown}"
+        return f"'id' must be a string or an integer{example}"
     if not isinstance(value, str) or (len(value) <= MAX_ID and value.isascii()):
         return None
     if len(value) > MAX_ID:
@@ -62,11 +62,11 @@ class MessageEdges:
 
     def find_id(self) -> Id | None:
         """Return the id, or None if neither end has it: among the first members with plain values, or the last."""
-        found = _FIRST.match(self._first) or _LAST.search(self._last)
-        if found is None:
+        match = _FIRST.match(self._first) or _LAST.search(self._last)
+        if match is None:
             return None
         try:
-            value = _decode(found[1])
+            value = _decode(match[1])
         except (msgspec.MsgspecError, UnicodeDecodeError):
             return None
         return None if find_id_fault(value) else value

@@ -55,12 +55,12 @@ class Notifications:
 
     def notify_resource_list(self, principal: str) -> None:
         """Announce that resources/list has changed for this principal."""
-        held = self._list_throttles.get(principal)
-        if held is None:
-            held = self._list_throttles[principal] = NotificationThrottle(
+        throttle = self._list_throttles.get(principal)
+        if throttle is None:
+            throttle = self._list_throttles[principal] = NotificationThrottle(
                 partial(self.announce_list, "resources", principal)
             )
-        held.notify()
+        throttle.notify()
 
     def announce_list(self, kind: str, principal: str | None = None) -> None:
         """Announce a changed list to all subscribers, or to those of one principal."""
@@ -76,11 +76,11 @@ class Notifications:
             if kind in listener.kinds and principal in (None, listener.principal):
                 listener.send(f"notifications/{kind}/list_changed")
 
-    def notify_task(self, kept: StoredTask) -> bool:
+    def notify_task(self, task: StoredTask) -> bool:
         """Notify the subscriptions to this task, and return whether there is one."""
-        mine = [held for held in self.subscriptions if kept.id in held.tasks and kept.principal == held.principal]
+        mine = [each for each in self.subscriptions if task.id in each.tasks and task.principal == each.principal]
         for listener in mine:
-            listener.send("notifications/tasks", **serialization.format_detailed_task(kept))
+            listener.send("notifications/tasks", **serialization.format_detailed_task(task))
         return bool(mine)
 
     def log_to_principal(self, principal: str, key: str, level: str, text: str, scope: str) -> bool:

@@ -117,38 +117,38 @@ class ResourceUpdates:
     def subscribe(self, subscriber: Subscriber, principal: str, uri: str) -> bool:
         """Subscribe, and return whether there was room for a watch."""
         key = _identify(principal, uri)
-        held = self._watched.get(key)
-        if held is None:
+        resource = self._watched.get(key)
+        if resource is None:
             changes = self._watch(principal, uri)
             if changes is not None and not self._has_room(principal):
                 return False
-            held = self._watched[key] = WatchedResource(uri)
-            self._begin(held, principal, changes)
-        held.subscribers.add((subscriber, uri))
+            resource = self._watched[key] = WatchedResource(uri)
+            self._begin(resource, principal, changes)
+        resource.subscribers.add((subscriber, uri))
         return True
 
     def unsubscribe(self, subscriber: Subscriber, principal: str, uri: str) -> None:
         """Unsubscribe from this spelling of the URI; without a subscription nothing happens."""
         key = _identify(principal, uri)
-        held = self._watched.get(key)
-        if held is None:
+        resource = self._watched.get(key)
+        if resource is None:
             return
-        held.subscribers.discard((subscriber, uri))
-        if not held.subscribers:
+        resource.subscribers.discard((subscriber, uri))
+        if not resource.subscribers:
             del self._watched[key]
-            self._stop(held, principal)
-            held.end()
+            self._stop(resource, principal)
+            resource.end()
 
     def notify(self, principal: str, uri: str) -> None:
         """Notify the principal's subscribers of `uri`, each by its own spelling."""
-        held = self._watched.get(_identify(principal, uri))
-        if held is not None:
-            held.notify()
+        resource = self._watched.get(_identify(principal, uri))
+        if resource is not None:
+            resource.notify()
 
     def notify_all(self) -> None:
         """Notify all subscribers: changes may have been lost."""
-        for held in list(self._watched.values()):
-            held.notify()
+        for resource in list(self._watched.values()):
+            resource.notify()
 
     def renew(self) -> None:
         """Start every watch again after the registry has changed."""
@@ -159,50 +159,50 @@ class ResourceUpdates:
     def close(self) -> None:
         if self._renewing is not None:
             self._renewing.cancel()
-        for held in self._watched.values():
-            held.end()
+        for resource in self._watched.values():
+            resource.end()
         self._watched.clear()
         self._watches.clear()
 
     async def _renew(self) -> None:
         async for key in yield_in_turns(list(self._watched), lambda key: len(key[1])):
-            held, principal = self._watched.get(key), key[0]
-            if held is not None:
-                self._stop(held, principal)
-                self._begin(held, principal, self._watch(principal, held.uri))
+            resource, principal = self._watched.get(key), key[0]
+            if resource is not None:
+                self._stop(resource, principal)
+                self._begin(resource, principal, self._watch(principal, resource.uri))
 
     def _has_room(self, principal: str) -> bool:
         share = MAX_WATCHES if principal == LOCAL_NAME else MAX_OWNED
         return self._watches[principal] < share and self._watches.total() < MAX_WATCHES
 
-    def _begin(self, held: WatchedResource, principal: str, changes: AsyncIterator[object] | None) -> None:
+    def _begin(self, resource: WatchedResource, principal: str, changes: AsyncIterator[object] | None) -> None:
         if changes is not None:
-            held.watch = asyncio.get_running_loop().create_task(self._follow(held, principal, changes))
+            resource.watch = asyncio.get_running_loop().create_task(self._follow(resource, principal, changes))
             self._watches[principal] += 1
 
-    def _stop(self, held: WatchedResource, principal: str) -> None:
-        if held.watch is None:
+    def _stop(self, resource: WatchedResource, principal: str) -> None:
+        if resource.watch is None:
             return
-        held.watch.cancel()
-        held.watch = None
+        resource.watch.cancel()
+        resource.watch = None
         self._watches[principal] -= 1
         if not self._watches[principal]:
             del self._watches[principal]
 
-    async def _follow(self, held: WatchedResource, principal: str, changes: AsyncIterator[object] | None) -> None:
+    async def _follow(self, resource: WatchedResource, principal: str, changes: AsyncIterator[object] | None) -> None:
         pauses = iter(AGAIN)
         while changes is not None:
             try:
                 async for _ in changes:
-                    held.notify()
+                    resource.notify()
                     pauses = iter(AGAIN)
                 return
             except self._interruption:
                 await asyncio.sleep(next(pauses, AGAIN[-1]))
-                changes = self._watch(principal, held.uri)
-                held.notify()  # of changes meanwhile
+                changes = self._watch(principal, resource.uri)
+                resource.notify()  # of changes meanwhile
             except Exception:  # a plugin's, or the file is gone: the subscription stays, without further changes
-                log.warning("the watch of %s has failed", held.uri[:200], exc_info=True)
+                log.warning("the watch of %s has failed", resource.uri[:200], exc_info=True)
                 return
 
 

@@ -29,33 +29,33 @@ def format_tool(
     structured content for lean tools too."""
     if offered.relay is not None:
         return {**offered.relay.wire}
-    spelled = _format_part(offered, revision)
+    data = _format_part(offered, revision)
     if schemes is not None:
-        spelled["securitySchemes"] = schemes
+        data["securitySchemes"] = schemes
         if revision.part_meta:
-            spelled["_meta"] = {**spelled.get("_meta", {}), "securitySchemes": schemes}
-    spelled["inputSchema"] = offered.input
+            data["_meta"] = {**data.get("_meta", {}), "securitySchemes": schemes}
+    data["inputSchema"] = offered.input
     if is_structured(offered, revision, full=full):
-        spelled["outputSchema"] = offered.output
+        data["outputSchema"] = offered.output
     if revision.tool_annotations:
         hints = offered.annotations
-        spelled["annotations"] = {
+        data["annotations"] = {
             "title": offered.title,
             "readOnlyHint": hints.read_only,
             "destructiveHint": hints.destructive,
             "idempotentHint": hints.idempotent,
             "openWorldHint": hints.open_world,
         }
-    return spelled
+    return data
 
 
 def format_prompt(offered: Prompt, revision: Revision) -> dict[str, Any]:
     if offered.relay is not None:
         return {**offered.relay.wire}
-    spelled = _format_part(offered, revision)
+    data = _format_part(offered, revision)
     if offered.arguments:
-        spelled["arguments"] = offered.arguments
-    return spelled
+        data["arguments"] = offered.arguments
+    return data
 
 
 def format_template(offered: Resource, revision: Revision) -> dict[str, Any]:
@@ -66,38 +66,38 @@ def format_template(offered: Resource, revision: Revision) -> dict[str, Any]:
 
 def format_event_type(offered: EventType, _revision: Revision) -> dict[str, Any]:
     """Return a type of events for `events/list`, which adds its `delivery`."""
-    spelled: dict[str, Any] = {
+    data: dict[str, Any] = {
         "name": offered.name,
         "description": offered.description,
         "inputSchema": offered.input,
         "payloadSchema": offered.payload,
     }
-    return {**spelled, "_meta": offered.meta} if offered.meta else spelled
+    return {**data, "_meta": offered.meta} if offered.meta else data
 
 
 def format_resource(offered: Resource | ResourceLink, revision: Revision) -> dict[str, Any]:
     if isinstance(offered, Resource) and offered.relay is not None:
         return {**offered.relay.wire}
-    spelled = {"uri": offered.uri, **_format_resource_part(offered, revision)}
+    data = {"uri": offered.uri, **_format_resource_part(offered, revision)}
     if isinstance(offered, ResourceLink) and offered.size is not None:
-        spelled["size"] = offered.size
-    return spelled
+        data["size"] = offered.size
+    return data
 
 
 def fingerprint_list(parts: Sequence[Tool | Prompt | Resource | EventType]) -> tuple[bytes, list[object]]:
     """Return what lists show of `parts`, for comparison. A template's listing is unknown until called, so its function
     stands for it."""
-    spelled = [_FORMATTERS[part.kind](part, _NEWEST) for part in parts]
-    return msgspec.json.encode(spelled), [part.lists for part in parts if isinstance(part, Resource)]
+    data = [_FORMATTERS[part.kind](part, _NEWEST) for part in parts]
+    return msgspec.json.encode(data), [part.lists for part in parts if isinstance(part, Resource)]
 
 
-def format_message(said: Message, revision: Revision) -> dict[str, Any]:
-    content = Text(said.content) if isinstance(said.content, str) else said.content
-    return {"role": said.role, "content": _format_block(content, revision)}
+def format_message(message: Message, revision: Revision) -> dict[str, Any]:
+    content = Text(message.content) if isinstance(message.content, str) else message.content
+    return {"role": message.role, "content": _format_block(content, revision)}
 
 
-def format_contents(held: Contents, revision: Revision) -> Contents:
-    return held if revision.part_meta or held.meta is None else msgspec.structs.replace(held, meta=None)
+def format_contents(contents: Contents, revision: Revision) -> Contents:
+    return contents if revision.part_meta or contents.meta is None else msgspec.structs.replace(contents, meta=None)
 
 
 def is_structured(offered: Tool, revision: Revision, *, full: bool) -> bool:
@@ -128,35 +128,35 @@ def format_output(answer: Output, revision: Revision, structured: Any) -> dict[s
     if answer.wire is not None:
         return {**answer.wire}
     content = [block if type(block) is Text else _format_block(block, revision) for block in answer.content]
-    spelled: dict[str, Any] = {"content": content}
+    data: dict[str, Any] = {"content": content}
     if structured is not None:
-        spelled["structuredContent"] = structured
-    spelled["isError"] = answer.is_error
-    return spelled
+        data["structuredContent"] = structured
+    data["isError"] = answer.is_error
+    return data
 
 
-def format_task(kept: StoredTask) -> dict[str, Any]:
+def format_task(task: StoredTask) -> dict[str, Any]:
     """Return the result that creates a task (extension tasks, "Tasks")."""
-    spelled: dict[str, Any] = {
-        "taskId": kept.id,
-        "status": kept.status,
-        "createdAt": _format_time(kept.created),
-        "lastUpdatedAt": _format_time(kept.updated),
-        "ttlMs": round((kept.expires - kept.created) * 1000),
+    data: dict[str, Any] = {
+        "taskId": task.id,
+        "status": task.status,
+        "createdAt": _format_time(task.created),
+        "lastUpdatedAt": _format_time(task.updated),
+        "ttlMs": round((task.expires - task.created) * 1000),
         "pollIntervalMs": POLL,
     }
-    if kept.message is not None:
-        spelled["statusMessage"] = kept.message
-    return spelled
+    if task.message is not None:
+        data["statusMessage"] = task.message
+    return data
 
 
-def format_detailed_task(kept: StoredTask) -> dict[str, Any]:
+def format_detailed_task(task: StoredTask) -> dict[str, Any]:
     """Return a task with its status, result, error or questions."""
-    spelled = format_task(kept)
-    payload = kept.questions if kept.status == "input_required" else kept.outcome
+    data = format_task(task)
+    payload = task.questions if task.status == "input_required" else task.outcome
     if payload is not None:
-        spelled[PAYLOADS[kept.status]] = msgspec.Raw(payload)
-    return spelled
+        data[PAYLOADS[task.status]] = msgspec.Raw(payload)
+    return data
 
 
 def add_result_type(result: dict[str, Any], server: dict[str, Any]) -> dict[str, Any]:
@@ -178,33 +178,33 @@ def add_cache_hints(result: dict[str, Any], revision: Revision, milliseconds: in
 
 
 def format_implementation(name: str, version: str, revision: Revision) -> dict[str, Any]:
-    spelled = {"name": name, "version": version}
+    data = {"name": name, "version": version}
     if revision.titles:
-        spelled["title"] = "Toolgate" if name == "toolgate" else name
-    return spelled
+        data["title"] = "Toolgate" if name == "toolgate" else name
+    return data
 
 
 def _format_part(offered: Tool | Prompt | Resource | ResourceLink, revision: Revision) -> dict[str, Any]:
     """Return the members that all parts share."""
-    spelled: dict[str, Any] = {"name": offered.name}
+    data: dict[str, Any] = {"name": offered.name}
     if revision.titles and offered.title is not None:
-        spelled["title"] = offered.title
+        data["title"] = offered.title
     if offered.description is not None:
-        spelled["description"] = offered.description
+        data["description"] = offered.description
     if revision.icons and offered.icons:
-        spelled["icons"] = offered.icons
+        data["icons"] = offered.icons
     if revision.part_meta and offered.meta:
-        spelled["_meta"] = offered.meta
-    return spelled
+        data["_meta"] = offered.meta
+    return data
 
 
 def _format_resource_part(offered: Resource | ResourceLink, revision: Revision) -> dict[str, Any]:
-    spelled = _format_part(offered, revision)
+    data = _format_part(offered, revision)
     if offered.mime_type is not None:
-        spelled["mimeType"] = offered.mime_type
+        data["mimeType"] = offered.mime_type
     if offered.annotations:
-        spelled["annotations"] = offered.annotations
-    return spelled
+        data["annotations"] = offered.annotations
+    return data
 
 
 _NEWEST = REVISIONS[SUPPORTED[0]]  # it has every feature

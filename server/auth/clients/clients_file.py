@@ -54,18 +54,18 @@ def read_clients(file: Path) -> dict[str, OAuthClient]:
     listed = content.get("client", content.get("clients")) if isinstance(content, dict) else content
     if not isinstance(listed, list):
         raise UsageError(f"--clients: {file}: it has no list of clients; write one [[client]] for each")
-    found: dict[str, OAuthClient] = {}
+    clients: dict[str, OAuthClient] = {}
     for number, row in enumerate(listed, 1):
         try:
-            made = parse_client(row, file.parent)
-            if made.id in found:
+            client = parse_client(row, file.parent)
+            if client.id in clients:
                 raise ValueError("id: another client has the same id")
         except OSError as error:
             raise UsageError(f"--clients: {file}: client {number}: can't read {describe_os_error(error)}") from None
         except ValueError as error:
             raise UsageError(f"--clients: {file}: client {number}: {error}") from None
-        found[made.id] = made
-    return found
+        clients[client.id] = client
+    return clients
 
 
 def parse_client(row: Any, folder: Path) -> OAuthClient:
@@ -126,19 +126,19 @@ def _uris(row: Mapping[str, Any], *, needed: bool) -> tuple[str, ...]:
 
 def _secret(row: Mapping[str, Any], folder: Path) -> str | None:
     """Return the digest of the secret."""
-    given = [name for name in SECRET if name in row]
-    if not given:
+    names = [name for name in SECRET if name in row]
+    if not names:
         return None
-    if len(given) > 1 or not isinstance(row[given[0]], str):
-        raise ValueError(f"{given[0]}: must be one text, and only one of {', '.join(SECRET)}")
-    value: str = row[given[0]]
-    if given[0] == "secret_sha256":
+    if len(names) > 1 or not isinstance(row[names[0]], str):
+        raise ValueError(f"{names[0]}: must be one text, and only one of {', '.join(SECRET)}")
+    value: str = row[names[0]]
+    if names[0] == "secret_sha256":
         if not re.fullmatch(r"[0-9a-f]{64}", value):
             raise ValueError("secret_sha256: must be 64 hexadecimal digits in lower case")
         return value
-    secret = value if given[0] == "secret" else (folder / value).read_text("utf-8").strip()
+    secret = value if names[0] == "secret" else (folder / value).read_text("utf-8").strip()
     if len(secret) < MIN_SECRET:
-        raise ValueError(f"{given[0]}: must have at least {MIN_SECRET} characters")
+        raise ValueError(f"{names[0]}: must have at least {MIN_SECRET} characters")
     return hash_secret(secret)
 
 

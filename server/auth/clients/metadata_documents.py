@@ -133,13 +133,13 @@ class MetadataDocuments:
         if client.jwks_uri is None:
             return _public_keys(client.jwks) if client.jwks is not None else []
         url, now = client.jwks_uri, self._now()
-        held = self._keys.get(url)
-        if held is not None and now < held.fetched_at + KEYS:
-            if now < held.tried_at + PAUSE or _is_known(assertion, held.keys):
-                return held.keys
-        elif held is not None and now < held.tried_at + PAUSE:
+        key_set = self._keys.get(url)
+        if key_set is not None and now < key_set.fetched_at + KEYS:
+            if now < key_set.tried_at + PAUSE or _is_known(assertion, key_set.keys):
+                return key_set.keys
+        elif key_set is not None and now < key_set.tried_at + PAUSE:
             raise ClientRejectedError("invalid_client", f"{KEY_SET} can't be fetched now")
-        await asyncio.shield(await self._fetching(url, self._load_keys, address, held=held is not None))
+        await asyncio.shield(await self._fetching(url, self._load_keys, address, held=key_set is not None))
         return self._keys[url].keys
 
     async def close(self) -> None:
@@ -189,12 +189,12 @@ class MetadataDocuments:
         now = self._now()
 
         def put(connection: "Connection") -> None:
-            held = client_rows.find_client(connection, id)
-            if held is None and not client_rows.make_room(connection, "document", MAX_DOCUMENTS):
+            stored = client_rows.find_client(connection, id)
+            if stored is None and not client_rows.make_room(connection, "document", MAX_DOCUMENTS):
                 raise ClientRejectedError("invalid_client", "this server has too many clients")
             row = {
                 "kind": "document",
-                "metadata": held.metadata if is_copy and held is not None else metadata,
+                "metadata": stored.metadata if is_copy and stored is not None else metadata,
                 "made_at": now,
                 "fresh_until": now + lifetime,
                 "failing_since": None,
@@ -205,16 +205,16 @@ class MetadataDocuments:
 
     async def _load_keys(self, url: str) -> None:
         """Fetch a key set, or note that this was tried."""
-        held = self._keys.get(url, KeySet([], float("-inf"), float("-inf")))
+        key_set = self._keys.get(url, KeySet([], float("-inf"), float("-inf")))
         try:
             page = await self._get(url, MAX_KEYS, KEY_SET, self._key_slots)
-            held = KeySet(_public_keys(_json(page, KEY_SET)), self._now(), self._now())
+            key_set = KeySet(_public_keys(_json(page, KEY_SET)), self._now(), self._now())
         except ClientRejectedError:
-            held = replace(held, tried_at=self._now())
+            key_set = replace(key_set, tried_at=self._now())
             raise
         finally:
             self._keys.pop(url, None)
-            self._keys[url] = held
+            self._keys[url] = key_set
             while len(self._keys) > MAX_REMEMBERED:
                 del self._keys[next(iter(self._keys))]
 
@@ -275,8 +275,8 @@ def _lifetime(cache_control: str) -> float:
     """Return how long a document is cached, by its server's headers within our limits."""
     if "no-store" in cache_control.lower() or "no-cache" in cache_control.lower():
         return FLOOR
-    found = MAX_AGE.search(cache_control)
-    return min(CEILING, max(FLOOR, float(found[1]))) if found is not None else USUAL
+    max_age = MAX_AGE.search(cache_control)
+    return min(CEILING, max(FLOOR, float(max_age[1]))) if max_age is not None else USUAL
 
 
 def _is_known(assertion: str, keys: Sequence[JoseKey]) -> bool:

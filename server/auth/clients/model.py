@@ -166,16 +166,16 @@ def client_from_row(row: Any) -> OAuthClient:
 def is_document_url(id: str) -> bool:
     """Return whether a client id is the URL of a metadata document: https, with a path, and without anything that two
     parsers could read differently."""
-    found = redirects.WEB.fullmatch(id)
-    if found is None or len(id) > 500 or "?" in id or redirects.find_fault(id) is not None:
+    match = redirects.WEB.fullmatch(id)
+    if match is None or len(id) > 500 or "?" in id or redirects.find_fault(id) is not None:
         return False
-    return str(found["host"]).islower() and len(found["rest"] or "") > 1 and "%" not in id
+    return str(match["host"]).islower() and len(match["rest"] or "") > 1 and "%" not in id
 
 
-def display_name(given: object) -> str:
+def display_name(name: object) -> str:
     """Return a name for a page, in quotes on one line. It has no character that is invisible, reverses the text, closes
     the quotes, or (stacked marks) covers the lines around."""
-    text = given if isinstance(given, str) else ""
+    text = name if isinstance(name, str) else ""
     text = unicodedata.normalize("NFC", text[: 10 * MAX_NAME])
     text = "".join(each for each in text if not IGNORED.match(each) and each not in QUOTES)
     blanked = "".join(" " if unicodedata.category(each)[0] in "CZ" or each in BLANK else each for each in text)
@@ -220,26 +220,26 @@ def _metadata(body: Mapping[str, Any], served: Collection[str]) -> dict[str, Any
     return metadata
 
 
-def _grant_types(given: object) -> list[str]:
+def _grant_types(value: object) -> list[str]:
     """Return the grant types for people. Only the operator can configure a client that acts for itself."""
-    listed = given if isinstance(given, list) else []
+    listed = value if isinstance(value, list) else []
     grants = [grant for grant in (AUTHORIZATION_CODE, REFRESH_TOKEN, ID_JAG) if grant in listed]
     return grants or [AUTHORIZATION_CODE, REFRESH_TOKEN]
 
 
-def _scope(given: object, served: Collection[str]) -> str:
-    asked = frozenset(given.split()) if isinstance(given, str) else frozenset[str]()
-    return " ".join(scope for scope in served if scope in asked)
+def _scope(value: object, served: Collection[str]) -> str:
+    words = frozenset(value.split()) if isinstance(value, str) else frozenset[str]()
+    return " ".join(scope for scope in served if scope in words)
 
 
-def _usable_uris(given: object) -> list[str]:
+def _usable_uris(value: object) -> list[str]:
     """Return the redirect URIs that can be used. The answer lacks the others, which tells the client."""
-    if not isinstance(given, list) or not given:
+    if not isinstance(value, list) or not value:
         raise ClientRejectedError("invalid_redirect_uri", "redirect_uris is missing or empty")
-    if len(given) > MAX_URIS:
+    if len(value) > MAX_URIS:
         raise ClientRejectedError("invalid_redirect_uri", f"there are more than {MAX_URIS} redirect URIs")
-    faults = [redirects.find_fault(uri) for uri in given]
-    usable = [uri for uri, fault in zip(given, faults, strict=True) if fault is None]
+    faults = [redirects.find_fault(uri) for uri in value]
+    usable = [uri for uri, fault in zip(value, faults, strict=True) if fault is None]
     if not usable:
         raise ClientRejectedError("invalid_redirect_uri", str(faults[0]))
     return list(dict.fromkeys(usable))

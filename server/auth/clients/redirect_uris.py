@@ -81,10 +81,10 @@ def find_fault(uri: object, *, trusted: bool = False) -> str | None:
 
 def is_private_use(uri: str) -> bool:
     """Return whether the URI belongs to an application on the person's computer, by a scheme of its own."""
-    found = PRIVATE_USE.fullmatch(uri)
-    if found is None or not (found["host"] or found["rest"].strip("/")):
+    match = PRIVATE_USE.fullmatch(uri)
+    if match is None or not (match["host"] or match["rest"].strip("/")):
         return False
-    scheme = str(found["scheme"])
+    scheme = str(match["scheme"])
     return scheme not in FOREIGN_SCHEMES and not scheme.startswith(SYSTEM_PREFIXES)
 
 
@@ -99,7 +99,7 @@ def is_registered(uri: str, registered: Iterable[str]) -> bool:
     {id} may differ."""
     if not PLAIN.fullmatch(uri):
         return False
-    return any(uri == known or _differs_in_port(uri, known) or _fills(uri, known) for known in registered)
+    return any(uri == pattern or _differs_in_port(uri, pattern) or _fills(uri, pattern) for pattern in registered)
 
 
 def is_loopback_only(registered: Iterable[str]) -> bool:
@@ -110,22 +110,22 @@ def is_loopback_only(registered: Iterable[str]) -> bool:
 def display_host(uri: str) -> str:
     """Return where a code goes, in words for a person: host and port, or an app with its scheme, which may look like a
     host."""
-    found = WEB.fullmatch(uri) or LOOPBACK.fullmatch(uri)
-    if found is None:
+    match = WEB.fullmatch(uri) or LOOPBACK.fullmatch(uri)
+    if match is None:
         return f"an app on your computer ({uri.partition(':')[0]}:)"
-    host = str(found["host"]).lower()
-    return f"{host}:{found['port']}" if found["port"] else host
+    host = str(match["host"]).lower()
+    return f"{host}:{match['port']}" if match["port"] else host
 
 
-def _differs_in_port(uri: str, known: str) -> bool:
-    asked, held = LOOPBACK.fullmatch(uri), LOOPBACK.fullmatch(known)
-    if asked is None or held is None:
+def _differs_in_port(uri: str, pattern: str) -> bool:
+    ours, theirs = LOOPBACK.fullmatch(uri), LOOPBACK.fullmatch(pattern)
+    if ours is None or theirs is None:
         return False
-    return asked["host"] == held["host"] and asked["rest"] == held["rest"] and _is_port(asked["port"])
+    return ours["host"] == theirs["host"] and ours["rest"] == theirs["rest"] and _is_port(ours["port"])
 
 
-def _fills(uri: str, known: str) -> bool:
-    before, mark, after = known.partition("{id}")
+def _fills(uri: str, pattern: str) -> bool:
+    before, mark, after = pattern.partition("{id}")
     return bool(mark) and re.fullmatch(re.escape(before) + SEGMENT + re.escape(after), uri) is not None
 
 

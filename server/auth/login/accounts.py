@@ -98,10 +98,10 @@ class Accounts:
     async def verify_password(self, name: str, password: str, address: str, device: str = "") -> Person | None:
         """Return the person, or None for a wrong name or password, after the same time for both. `address` is "" if
         unknown; `device` is the browser's device cookie. Raises ThrottledError."""
-        known = normalize_name_or_empty(name)
-        row = await self._store.read(lambda connection: people_rows.find_account(connection, known))
+        normal = normalize_name_or_empty(name)
+        row = await self._store.read(lambda connection: people_rows.find_account(connection, normal))
         own_device = device if row is not None and _is_of(device, row.password) else ""
-        attempt = await self._guesses.take(known, address, own_device)
+        attempt = await self._guesses.take(normal, address, own_device)
         if not self._dummy_hash:
             self._dummy_hash = await self._hash_password(secrets.token_urlsafe())
         right = await self._matches(self._dummy_hash if row is None else row.password, password)
@@ -126,23 +126,23 @@ class Accounts:
 
     async def add(self, name: str, password: str, *, first: bool = False) -> Person:
         """Create an account; with `first`, only if there is none. Raises SignInError."""
-        known = normalize_name(name)
+        normal = normalize_name(name)
         row = {
-            "name": known,
+            "name": normal,
             "subject": secrets.token_hex(16),  # not the name, which another person may get later
-            "password": await self._hash_password(self._check_password(password, known)),
+            "password": await self._hash_password(self._check_password(password, normal)),
             "made_at": self._now(),
         }
 
         def put(connection: "Connection") -> None:
             if first and people_rows.has_accounts(connection):
                 raise SignInError("an account already exists")
-            if people_rows.find_account(connection, known) is not None:
-                raise SignInError(f"the account {known!r} already exists")
+            if people_rows.find_account(connection, normal) is not None:
+                raise SignInError(f"the account {normal!r} already exists")
             people_rows.add_account(connection, **row)
 
         await self._store.transact(put, alone="accounts")
-        return Person(BUILT_IN, str(row["subject"]), known)
+        return Person(BUILT_IN, str(row["subject"]), normal)
 
     async def list_accounts(self) -> list[tuple[str, float]]:
         """Return each name, and when its account was created."""
@@ -150,38 +150,38 @@ class Accounts:
 
     async def has_account(self, name: str) -> bool:
         """Return whether there is an account of that name."""
-        known = normalize_name_or_empty(name)
-        return await self._store.read(lambda connection: people_rows.find_account(connection, known)) is not None
+        normal = normalize_name_or_empty(name)
+        return await self._store.read(lambda connection: people_rows.find_account(connection, normal)) is not None
 
     async def find_account(self, name: str) -> Person | None:
-        known = normalize_name(name)
-        row = await self._store.read(lambda connection: people_rows.find_account(connection, known))
+        normal = normalize_name(name)
+        row = await self._store.read(lambda connection: people_rows.find_account(connection, normal))
         return None if row is None else Person(BUILT_IN, row.subject, row.name)
 
     async def remove(self, name: str) -> Person:
         """Remove an account and end its sessions. Return the person, for the caller to end their grants. Raises
         SignInError."""
-        known = normalize_name(name)
+        normal = normalize_name(name)
 
         def take(connection: "Connection") -> Person:
-            row = _require_account(connection, known)
-            people_rows.remove_account(connection, known)
+            row = _require_account(connection, normal)
+            people_rows.remove_account(connection, normal)
             people_rows.end_logins(connection, BUILT_IN, row.subject)
             grant_rows.mark_person_changed(connection, derive_subject(BUILT_IN, row.subject), self._now())
-            return Person(BUILT_IN, row.subject, known)
+            return Person(BUILT_IN, row.subject, normal)
 
         return await self._store.transact(take, alone="accounts")
 
     async def set_password(self, name: str, password: str) -> Person:
         """Set an account's password and end its sessions. Raises SignInError."""
-        known = normalize_name(name)
-        hashed = await self._hash_password(self._check_password(password, known))
+        normal = normalize_name(name)
+        hashed = await self._hash_password(self._check_password(password, normal))
 
         def put(connection: "Connection") -> Person:
-            row = _require_account(connection, known)
-            people_rows.set_password(connection, known, hashed)
+            row = _require_account(connection, normal)
+            people_rows.set_password(connection, normal, hashed)
             people_rows.end_logins(connection, BUILT_IN, row.subject)
-            return Person(BUILT_IN, row.subject, known)
+            return Person(BUILT_IN, row.subject, normal)
 
         return await self._store.transact(put, alone="accounts")
 
@@ -213,19 +213,19 @@ def normalize_name(name: str) -> str:
     """Return a name in one spelling, on any keyboard (RFC 8265 section 3.3, roughly). Raises SignInError."""
     if len(name) > TYPED * MAX_NAME:  # first: normalizing marks takes time quadratic in their number
         raise SignInError(f"a name must have 1 to {MAX_NAME} characters")
-    known = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name.strip()).casefold())
-    if not 1 <= len(known) <= MAX_NAME:
+    normal = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name.strip()).casefold())
+    if not 1 <= len(normal) <= MAX_NAME:
         raise SignInError(f"a name must have 1 to {MAX_NAME} characters")
-    if not all(character.isalnum() or character in "._-@+" or _is_mark(character) for character in known):
-        typed, usable = name.strip()[:MAX_NAME], _suggest_name(known)
+    if not all(character.isalnum() or character in "._-@+" or _is_mark(character) for character in normal):
+        typed, usable = name.strip()[:MAX_NAME], _suggest_name(normal)
         example = f", such as {usable}" if usable else ""
         raise SignInError(f"{typed!r} can't be a name: it may contain only letters, digits and . _ - @ +{example}")
-    return known
+    return normal
 
 
-def _suggest_name(known: str) -> str:
-    """Return a name that may be used in place of `known`, or ""."""
-    words = "".join(each if each.isalnum() or each in "._-@+" else " " for each in known).split()
+def _suggest_name(normal: str) -> str:
+    """Return a name that may be used in place of `normal`, or ""."""
+    words = "".join(each if each.isalnum() or each in "._-@+" else " " for each in normal).split()
     return ".".join(words)
 
 

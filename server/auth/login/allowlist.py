@@ -16,18 +16,18 @@ class UserAllowlist:
     """
 
     def __init__(self, entries: Iterable[str], providers: Iterable[str]) -> None:
-        known = tuple(providers)
+        names = tuple(providers)
         self._everybody = False
         self._domains: set[str] = set()
         self._emails: set[str] = set()
         self._subjects: set[tuple[str, str]] = set()
         for entry in (entry.strip() for entry in entries):
             prefix, colon, subject = entry.partition(":")
-            if not known:
+            if not names:
                 raise ValueError(f"{entry!r} has no effect: accounts (--login password) need no --allow-users")
             if entry == EVERYBODY:
                 self._everybody = True
-            elif colon and prefix in known:
+            elif colon and prefix in names:
                 self._subjects.add((prefix, subject))
             elif colon and any(prefix == method.prefix for method in external_methods()):
                 raise ValueError(f"{entry!r} has no effect without --login {prefix}")
@@ -35,10 +35,10 @@ class UserAllowlist:
                 self._domains.add(entry[1:].lower())
             elif "@" in entry:
                 self._emails.add(entry.lower())
-            elif len(known) == 1:
-                self._subjects.add((known[0], entry))
+            elif len(names) == 1:
+                self._subjects.add((names[0], entry))
             else:
-                raise ValueError(f"{entry!r} does not name its provider: write {' or '.join(known)}:{entry}")
+                raise ValueError(f"{entry!r} does not name its provider: write {' or '.join(names)}:{entry}")
 
     def __bool__(self) -> bool:
         return bool(self._everybody or self._domains or self._emails or self._subjects)

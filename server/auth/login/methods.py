@@ -59,9 +59,9 @@ class SignInMethods(msgspec.Struct, frozen=True):
 
     async def find_session(self, secret: str) -> LoginSession | None:
         """Return the session of this secret. It ends if its person may no longer sign in."""
-        found = await self.sessions.find(secret)
-        if found is None or self.can_sign_in(found.person):
-            return found
+        session = await self.sessions.find(secret)
+        if session is None or self.can_sign_in(session.person):
+            return session
         await self.sessions.end(secret)
         return None
 
@@ -88,11 +88,11 @@ def log_sign_in(outcome: str, way: str, address: str, name: str = "") -> None:
     """Log a sign-in that was `accepted`, `refused` or `throttled`, on one line for tools like fail2ban. Foreign text
     stands after the address, quoted and escaped."""
     try:
-        known = str(ipaddress.ip_address(address))
+        ip = str(ipaddress.ip_address(address))
     except ValueError:
-        known = "unknown"
+        ip = "unknown"
     level = logging.INFO if outcome == ACCEPTED else logging.WARNING
-    log.log(level, "sign-in %s: from %s by %s%s", outcome, known, way, f" as {json.dumps(name[:64])}" if name else "")
+    log.log(level, "sign-in %s: from %s by %s%s", outcome, ip, way, f" as {json.dumps(name[:64])}" if name else "")
 
 
 def build_sign_in(

@@ -112,22 +112,22 @@ def is_common(folded: str) -> bool:
     bare = folded.strip(AFFIXES)
     affix = "".join(folded.split(bare, 1)) if bare else ""
     is_near = len(affix) <= MAX_AFFIX or is_regular(affix) or _has_digest(affix)
-    found = {folded} | ({bare} if len(bare) >= MIN_BARE and is_near else set())
-    return any(_has_digest(spelling) for each in found for spelling in _list_spellings(each))
+    words = {folded} | ({bare} if len(bare) >= MIN_BARE and is_near else set())
+    return any(_has_digest(spelling) for each in words for spelling in _list_spellings(each))
 
 
 def _has_digest(password: str) -> bool:
     """Search the file for the digest of a password. Raises OSError."""
-    wanted = hash_password(password)
+    digest = hash_password(password)
     with COMMON.open("rb") as file:
         low, high = 0, os.fstat(file.fileno()).st_size // DIGEST
         while low < high:
             middle = (low + high) // 2
             file.seek(middle * DIGEST)
-            found = file.read(DIGEST)
-            if found == wanted:
+            entry = file.read(DIGEST)
+            if entry == digest:
                 return True
-            low, high = (middle + 1, high) if found < wanted else (low, middle)
+            low, high = (middle + 1, high) if entry < digest else (low, middle)
     return False
 
 

@@ -95,7 +95,7 @@ class OpenIdProvider:
 
     async def authorize_url(self, back: str, ticket: str, select_account: bool = False) -> str:
         metadata = await self._discover()
-        asked = {
+        parameters = {
             "response_type": "code",
             "client_id": self._client,
             "redirect_uri": back,
@@ -105,7 +105,7 @@ class OpenIdProvider:
             **pkce_challenge(ticket),
             **(SELECT if select_account else {}),
         }
-        return _with_query(_endpoint(metadata, "authorization_endpoint", self.title), asked)
+        return _with_query(_endpoint(metadata, "authorization_endpoint", self.title), parameters)
 
     async def complete_sign_in(self, answer: Mapping[str, str], back: str, ticket: str) -> Person:
         metadata = await self._discover()
@@ -242,7 +242,7 @@ class GitHubProvider:
         self._api = api
 
     async def authorize_url(self, back: str, ticket: str, select_account: bool = False) -> str:
-        asked = {
+        parameters = {
             "client_id": self._client,
             "redirect_uri": back,
             "scope": "read:user user:email" if self._allowlist.needs_email else "read:user",
@@ -251,7 +251,7 @@ class GitHubProvider:
             **pkce_challenge(ticket),
             **(SELECT if select_account else {}),
         }
-        return _with_query(f"{self.issuer}/login/oauth/authorize", asked)
+        return _with_query(f"{self.issuer}/login/oauth/authorize", parameters)
 
     async def complete_sign_in(self, answer: Mapping[str, str], back: str, ticket: str) -> Person:
         iss = answer.get("iss")
@@ -364,8 +364,8 @@ def _offers(metadata: Mapping[str, Any], scope: str) -> bool:
     return isinstance(scopes, list) and scope in scopes
 
 
-def _with_query(url: str, asked: Mapping[str, str]) -> str:
-    return url + ("&" if "?" in url else "?") + urlencode(asked)
+def _with_query(url: str, parameters: Mapping[str, str]) -> str:
+    return url + ("&" if "?" in url else "?") + urlencode(parameters)
 
 
 def _name(claims: Mapping[str, Any], *names: str) -> str:

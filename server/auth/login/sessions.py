@@ -59,11 +59,11 @@ class LoginSessions:
         secret, now = secrets.token_urlsafe(32), self._now()
 
         def put(connection: "Connection") -> None:
-            held = people_rows.find_login(connection, hash_secret(before), now)
+            row = people_rows.find_login(connection, hash_secret(before), now)
             people_rows.end_login(connection, hash_secret(before))
             first = hash_secret(secret)
-            if held is not None and (held.issuer, held.subject) == (person.issuer, person.subject):
-                first = held.first
+            if row is not None and (row.issuer, row.subject) == (person.issuer, person.subject):
+                first = row.first
             people_rows.add_login(
                 connection,
                 now,

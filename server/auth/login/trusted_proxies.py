@@ -49,8 +49,8 @@ class TrustedProxies:
     def local_address(self) -> str:
         """Return a trusted address of this machine, or "": any local process can connect from it."""
         own = [*LOOPBACK, *(ipaddress.ip_network(address) for address in _interface_addresses())]
-        trusted = (found for found in own for network in self._networks if _overlap(found, network))
-        return next((str(found.network_address) for found in trusted), "")
+        trusted = (own_address for own_address in own for network in self._networks if _overlap(own_address, network))
+        return next((str(own_address.network_address) for own_address in trusted), "")
 
     def client_address(self, peer: str, forwarded_for: str) -> str:
         """Return the client's address: the last one in `X-Forwarded-For` that is no trusted proxy, as any caller can
@@ -95,8 +95,8 @@ def _is_address(text: str) -> bool:
 
 def _host(hop: str) -> str:
     """Return an address without the port that some proxies add: `192.0.2.1:5678`, `[2001:db8::1]:5678`."""
-    found = PORTED.fullmatch(hop)
-    return hop if found is None else found[1] or found[2]
+    match = PORTED.fullmatch(hop)
+    return hop if match is None else match[1] or match[2]
 
 
 class TrustedHeader(msgspec.Struct, frozen=True):

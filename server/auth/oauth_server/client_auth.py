@@ -70,8 +70,8 @@ def verify_assertion(
     """Return the assertion that `issuer` signed for one of `audience`. Returns None for any other, and for one without
     id or with too long a validity. Verifies a signature: not for the event loop or a transaction."""
     try:
-        known = jose.ALGORITHMS
-        claims = jose.verify(token, keys, typ=typ, algorithms=known, issuer=issuer, audience=audience, now=now)
+        algorithms = jose.ALGORITHMS
+        claims = jose.verify(token, keys, typ=typ, algorithms=algorithms, issuer=issuer, audience=audience, now=now)
     except InvalidTokenError:
         return None
     jti, until = claims.get("jti"), _until(claims, now)
@@ -94,24 +94,24 @@ def _until(claims: Mapping[str, Any], now: float) -> float | None:
 
 def read_credentials(request: OAuthRequest) -> Credentials:
     """Return the request's credentials. Raises OAuthRequestError for none, more than one, or two clients."""
-    form, found = request.form, list[Credentials]()
+    form, proofs = request.form, list[Credentials]()
     header = request.headers.get("authorization", "")
     if header[:6].lower() == "basic ":
-        found.append(_basic(header[6:].strip()))
+        proofs.append(_basic(header[6:].strip()))
     if "client_assertion" in form or "client_assertion_type" in form:
         if form.get("client_assertion_type") != ASSERTION:
             raise OAuthRequestError("invalid_client", "The client_assertion_type is not supported.")
         assertion = form.get("client_assertion", "")
-        found.append(Credentials("private_key_jwt", str(read_unverified_claims(assertion).get("sub", "")), assertion))
+        proofs.append(Credentials("private_key_jwt", str(read_unverified_claims(assertion).get("sub", "")), assertion))
     if "client_secret" in form:
-        found.append(Credentials("client_secret_post", form.get("client_id", ""), form["client_secret"]))
-    if not found and "client_id" in form:
-        found.append(Credentials("none", form["client_id"], ""))
-    if len(found) > 1:
+        proofs.append(Credentials("client_secret_post", form.get("client_id", ""), form["client_secret"]))
+    if not proofs and "client_id" in form:
+        proofs.append(Credentials("none", form["client_id"], ""))
+    if len(proofs) > 1:
         raise OAuthRequestError("invalid_request", "The client used more than one authentication method.")
-    if not found or form.get("client_id", found[0].client) != found[0].client:
+    if not proofs or form.get("client_id", proofs[0].client) != proofs[0].client:
         raise OAuthRequestError("invalid_client")
-    return found[0]
+    return proofs[0]
 
 
 def read_unverified_claims(token: str) -> dict[str, Any]:

@@ -191,8 +191,8 @@ class RefreshGrant(RefreshTokenGrant):  # type: ignore[misc]  # as above
 
     def _validate_token_scope(self, token: StoredRefreshToken) -> None:
         """Allow no more than was granted (RFC 6749 section 6); unknown scopes are ignored."""
-        asked = frozenset((self.request.payload.scope or "").split()) - IDENTITY
-        if not asked <= frozenset(token.grant.scope.split()):
+        words = frozenset((self.request.payload.scope or "").split()) - IDENTITY
+        if not words <= frozenset(token.grant.scope.split()):
             raise OAuthRequestError("invalid_scope")
 
     def authenticate_user(self, refresh_token: StoredRefreshToken) -> Grant:
@@ -204,8 +204,8 @@ class RefreshGrant(RefreshTokenGrant):  # type: ignore[misc]  # as above
 
     def issue_token(self, user: Grant, refresh_token: StoredRefreshToken) -> dict[str, Any]:
         following = self._redeem(refresh_token)
-        asked = (self.request.payload.scope or "").split()
-        narrowed = [word for word in user.scope.split() if word in asked]
+        words = (self.request.payload.scope or "").split()
+        narrowed = [word for word in user.scope.split() if word in words]
         scope = " ".join(narrowed) if any(word not in IDENTITY for word in narrowed) else user.scope
         token: dict[str, Any] = self.generate_token(user=user, scope=scope, include_refresh_token=False)
         return {**token, "refresh_token": following}

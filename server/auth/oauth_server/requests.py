@@ -134,5 +134,5 @@ def _parts(url: str) -> tuple[str, str, int | None, str] | None:
         return None
     if "@" in parts.netloc:
         return None
-    known = "localhost" if host in LOOPBACK else host
-    return parts.scheme, known, port or PORTS.get(parts.scheme), parts.path.rstrip("/")
+    name = "localhost" if host in LOOPBACK else host
+    return parts.scheme, name, port or PORTS.get(parts.scheme), parts.path.rstrip("/")

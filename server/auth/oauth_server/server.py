@@ -89,11 +89,11 @@ class AuthlibServer(AuthorizationServer):  # type: ignore[misc]  # Authlib has n
     def authenticate_client(self, request: OAuthRequest, methods: list[str], endpoint: str = "token") -> AuthlibClient:
         """Return the client that authenticates, in exactly one way. Raises OAuthRequestError: invalid_client is
         answered with 401, which makes hosted platforms register again."""
-        shown = read_credentials(request)
-        caller = self.query_client(shown.client)
-        if caller is None or shown.method not in methods or not self._is_proven(caller.client, shown):
+        credentials = read_credentials(request)
+        caller = self.query_client(credentials.client)
+        if caller is None or credentials.method not in methods or not self._is_proven(caller.client, credentials):
             raise OAuthRequestError("invalid_client")
-        request.auth_method = shown.method
+        request.auth_method = credentials.method
         return caller
 
     def create_oauth2_request(self, request: OAuthRequest) -> OAuthRequest:
@@ -128,18 +128,20 @@ class AuthlibServer(AuthorizationServer):  # type: ignore[misc]  # Authlib has n
         """Do nothing: `generate_token` has stored them."""
 
     def handle_response(self, status: int, body: Any, headers: Sequence[tuple[str, str]]) -> OAuthResponse | Redirect:
-        told = dict(headers)
-        if "Location" in told:
-            return Redirect(redirect_uris.add_parameters(told["Location"], [("iss", self.issuer.public_url)]))
+        fields = dict(headers)
+        if "Location" in fields:
+            return Redirect(redirect_uris.add_parameters(fields["Location"], [("iss", self.issuer.public_url)]))
         return OAuthResponse(status, body, NO_STORE)
 
     def handle_error_response(self, request: OAuthRequest, error: OAuth2Error) -> OAuthResponse | Redirect | ErrorPage:
         description = describe(error)
         if error.redirect_uri:
-            said = [("error", str(error.error)), ("error_description", description)]
+            pairs = [("error", str(error.error)), ("error_description", description)]
             if request.payload.state:
-                said.append(("state", request.payload.state))
-            return self.handle_response(302, "", [("Location", redirect_uris.add_parameters(error.redirect_uri, said))])
+                pairs.append(("state", request.payload.state))
+            return self.handle_response(
+                302, "", [("Location", redirect_uris.add_parameters(error.redirect_uri, pairs))]
+            )
         if request.method == "GET":
             return ErrorPage(str(error.error), description)
         return error_response(str(error.error), description)
@@ -150,11 +152,11 @@ class AuthlibServer(AuthorizationServer):  # type: ignore[misc]  # Authlib has n
         """Issue an access token for `grant` and store its row."""
         assert self.inputs.signing is not None
         words = scope.split()
-        made_of = {} if grant is None else {GRANT_CLAIM: grant.id}
+        claims = {} if grant is None else {GRANT_CLAIM: grant.id}
         if grant is not None and grant.scope != scope:
-            made_of[GRANT_SCOPE_CLAIM] = grant.scope
+            claims[GRANT_SCOPE_CLAIM] = grant.scope
         minted = self.issuer.tokens.mint_by_key(
-            self.inputs.signing, subject, client, [word for word in words if word != OFFLINE], **made_of
+            self.inputs.signing, subject, client, [word for word in words if word != OFFLINE], **claims
         )
         grant_rows.add_access_token(
             self.connection,
@@ -166,15 +168,15 @@ class AuthlibServer(AuthorizationServer):  # type: ignore[misc]  # Authlib has n
         )
         if grant is not None:
             grant_rows.mark_grant_used(self.connection, grant.id, self.now)
-        told = self.issuer.tokens.lifetime - EXPIRY_MARGIN
-        return {"access_token": minted.token, "token_type": "Bearer", "expires_in": told, "scope": " ".join(words)}
+        seconds = self.issuer.tokens.lifetime - EXPIRY_MARGIN
+        return {"access_token": minted.token, "token_type": "Bearer", "expires_in": seconds, "scope": " ".join(words)}
 
     def check_token_limit(self, subject: str, client: str) -> None:
         """Raise OAuthRequestError if these two have too many valid tokens. Call it before redeeming, so that the client
         can retry."""
-        held = grant_rows.count_access_tokens(self.connection, subject, self.now)
+        counts = grant_rows.count_access_tokens(self.connection, subject, self.now)
         most = MAX_TOKENS if subject == client else MAX_CLIENT_TOKENS
-        if held.get(client, 0) >= most or sum(held.values()) >= MAX_TOKENS:
+        if counts.get(client, 0) >= most or sum(counts.values()) >= MAX_TOKENS:
             raise OAuthRequestError(
                 "too_many_requests", "Too many access tokens are still valid. Use each one until it expires."
             )
@@ -196,21 +198,21 @@ class AuthlibServer(AuthorizationServer):  # type: ignore[misc]  # Authlib has n
         """Return the valid keys: see `AuthorizationService.find_valid_keys`."""
         pairs = {right for right in rights if not isinstance(right, str)}
         subjects = {subject for subject, _ in pairs}
-        held = grant_rows.find_valid_grants(self.connection, subjects, self.now)
+        grants = grant_rows.find_valid_grants(self.connection, subjects, self.now)
         ids = {right for right in rights if isinstance(right, str)}
-        held += grant_rows.find_valid_grants_by_id(self.connection, ids, self.now)
-        may_come = {subject: self._may_still_come(subject) for subject in {grant.subject for grant in held}}
-        for grant in held:
+        grants += grant_rows.find_valid_grants_by_id(self.connection, ids, self.now)
+        may_come = {subject: self._may_still_come(subject) for subject in {grant.subject for grant in grants}}
+        for grant in grants:
             if not may_come[grant.subject]:
                 self.end_grant(grant.id)
-        found: set[GrantKey] = set()
-        for grant in held:
+        valid: set[GrantKey] = set()
+        for grant in grants:
             if may_come[grant.subject]:
-                found |= {grant.id, (grant.subject, grant.client)}
+                valid |= {grant.id, (grant.subject, grant.client)}
         # those just ended are denied
         live = grant_rows.list_active_clients(self.connection, subjects, self.now).intersection(pairs)
-        found |= {(subject, client) for subject, client in live if self._lives(subject, client)}
-        return found.intersection(rights)
+        valid |= {(subject, client) for subject, client in live if self._lives(subject, client)}
+        return valid.intersection(rights)
 
     def _may_still_come(self, subject: str) -> bool:
         row = grant_rows.find_person(self.connection, subject)
@@ -246,20 +248,20 @@ class AuthlibServer(AuthorizationServer):  # type: ignore[misc]  # Authlib has n
         row = grant_rows.find_person(self.connection, subject)
         return row is None or self.can_sign_in(_person(row))
 
-    def _is_proven(self, client: OAuthClient, shown: Credentials) -> bool:
-        if not client.accepts_method(shown.method):
+    def _is_proven(self, client: OAuthClient, credentials: Credentials) -> bool:
+        if not client.accepts_method(credentials.method):
             return False
-        if shown.method == "private_key_jwt":
+        if credentials.method == "private_key_jwt":
             word = self.inputs.client
             return word is not None and word.claims.get("sub") == client.id and self.use_assertion(word, client.id)
-        return shown.method == "none" or self._has_secret(client, shown)
+        return credentials.method == "none" or self._has_secret(client, credentials)
 
-    def _has_secret(self, client: OAuthClient, shown: Credentials) -> bool:
+    def _has_secret(self, client: OAuthClient, credentials: Credentials) -> bool:
         """Return whether the client's secret is right. A secret that was not counted as a guess is refused."""
         guess = self.inputs.guess
         if guess is None:
             return False
-        guess.is_right = client.has_secret(shown.secret)
+        guess.is_right = client.has_secret(credentials.secret)
         return guess.is_right
 
     def use_assertion(self, word: Assertion, client: str) -> bool:

@@ -210,9 +210,9 @@ class AuthorizationService:
             grant = check_authorization(server, request)
             if not isinstance(grant, CodeGrant):
                 return grant
-            shown = frozenset(consent_request_for(grant, id, sealed.expires_at).scopes)
-            approves = subject is not None and server.can_sign_in(subject) and bool(scopes & shown)
-            grant.approved_scopes = tuple(each for each in request.scope.split() if each in scopes or each not in shown)
+            offer = frozenset(consent_request_for(grant, id, sealed.expires_at).scopes)
+            approves = subject is not None and server.can_sign_in(subject) and bool(scopes & offer)
+            grant.approved_scopes = tuple(each for each in request.scope.split() if each in scopes or each not in offer)
             answered = server.create_authorization_response(request, subject if approves else None, grant=grant)
             assert isinstance(answered, Redirect | ErrorPage)
             return answered
@@ -233,16 +233,16 @@ class AuthorizationService:
             question = _reopen(server, sealed)
             if question is None:
                 return None
-            held = grant_rows.find_consent(
+            approved = grant_rows.find_consent(
                 server.connection,
                 subject=derive_subject(subject.issuer, subject.subject),
                 client=question.client.id,
                 redirect_uri=question.redirect_uri,
                 resource=question.resource,
             )
-            asked = frozenset(question.scopes)
-            known = held is not None and asked <= frozenset(held.split())
-            return asked if known and not question.client.loopback_only else None
+            scopes = frozenset(question.scopes)
+            covers = approved is not None and scopes <= frozenset(approved.split())
+            return scopes if covers and not question.client.loopback_only else None
 
         return await self._act(act)
 
@@ -276,7 +276,7 @@ class AuthorizationService:
         if not self._registers:
             return error_response("access_denied", "This server does not register clients.", 403)
         try:
-            kept, secret = model.parse_registration(body, self._served())
+            metadata, secret = model.parse_registration(body, self._served())
         except ClientRejectedError as rejected:
             if not await self._malformed.take(address):
                 return error_response("too_many_requests")
@@ -284,7 +284,7 @@ class AuthorizationService:
         if not await self._registering.take(address):
             return error_response("too_many_requests")
         try:
-            return await self._act(lambda server: endpoints.register(server, kept, secret))
+            return await self._act(lambda server: endpoints.register(server, metadata, secret))
         except StateError:
             return error_response("temporarily_unavailable")
 
@@ -323,11 +323,11 @@ class AuthorizationService:
         if self._issuer.client_kinds & {"dynamic", "document"}:
             return model.AUTH_METHODS
         added = await self._store.read(client_rows.list_clients)
-        known = [
+        clients = [
             *self._issuer.configured_clients.values(),
             *(model.client_from_row(row) for row in added if row.kind == client_rows.CONFIGURED),
         ]
-        used = [method for method in model.AUTH_METHODS if any(client.accepts_method(method) for client in known)]
+        used = [method for method in model.AUTH_METHODS if any(client.accepts_method(method) for client in clients)]
         return used or model.AUTH_METHODS
 
     async def jwks(self) -> dict[str, Any]:
@@ -348,8 +348,8 @@ class AuthorizationService:
 
         One transaction checks all keys. Raises StateError.
         """
-        asked = frozenset(rights)
-        return await self._act(lambda server: server.find_valid_keys(asked)) if asked else set()
+        keys = frozenset(rights)
+        return await self._act(lambda server: server.find_valid_keys(keys)) if keys else set()
 
     async def revoke_barred_people(self) -> set[str]:
         """Deny the access tokens of people who can't sign in any more, and return their principals. This process

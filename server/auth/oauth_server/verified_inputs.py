@@ -126,8 +126,8 @@ class InputVerifier:
 
     async def _find_client(self, credentials: Credentials) -> OAuthClient | None:
         """Return the known client that may authenticate in this way."""
-        known, id = self._issuer.configured_clients, credentials.client
-        client = await self._store.read(lambda connection: find_client(connection, known, id))
+        configured, id = self._issuer.configured_clients, credentials.client
+        client = await self._store.read(lambda connection: find_client(connection, configured, id))
         is_accepted = client is not None and client.kind in self._issuer.client_kinds
         return client if is_accepted and client is not None and client.accepts_method(credentials.method) else None
 

@@ -98,21 +98,21 @@ class TokenCache:
         return len(self._held)
 
     def find(self, key: bytes, now: float) -> CachedToken | None:
-        held = self._held.get(key)
-        if held is None:
+        entry = self._held.get(key)
+        if entry is None:
             return None
-        if now >= held.until:
+        if now >= entry.until:
             self._drop(key)
             return None
         self._held.move_to_end(key)
-        return held
+        return entry
 
-    def add(self, token: bytes, held: CachedToken) -> None:
+    def add(self, token: bytes, entry: CachedToken) -> None:
         key = hash_token(token)
         if key in self._held:
             self._drop(key)
-        self._held[key] = held
-        self._of_jti[held.jti] = key
+        self._held[key] = entry
+        self._of_jti[entry.jti] = key
         if len(self._held) > self._most:
             self._drop(next(iter(self._held)))
 
@@ -122,7 +122,7 @@ class TokenCache:
 
     def keep(self, kids: Collection[str]) -> None:
         """Drop the tokens that other keys than these signed."""
-        for key in [key for key, held in self._held.items() if held.kid not in kids]:
+        for key in [key for key, entry in self._held.items() if entry.kid not in kids]:
             self._drop(key)
 
     def deny(self, jtis: Iterable[str]) -> None:
@@ -133,9 +133,9 @@ class TokenCache:
                 self._drop(key)
 
     def _drop(self, key: bytes) -> None:
-        held = self._held.pop(key)
-        if self._of_jti.get(held.jti) == key:
-            del self._of_jti[held.jti]
+        entry = self._held.pop(key)
+        if self._of_jti.get(entry.jti) == key:
+            del self._of_jti[entry.jti]
 
 
 class AccessToken(msgspec.Struct, frozen=True):

@@ -68,8 +68,8 @@ def generate_key() -> JoseKey:
     """Return a new key of ours; its id is its thumbprint (RFC 7638)."""
     from joserfc.jwk import ECKey  # start-up: only where people sign in
 
-    held = ECKey.generate_key("P-256", private=True)
-    return JoseKey(held.thumbprint(), SIGNING_ALGORITHM, held)
+    key = ECKey.generate_key("P-256", private=True)
+    return JoseKey(key.thumbprint(), SIGNING_ALGORITHM, key)
 
 
 def load_key(jwk: Mapping[str, Any]) -> JoseKey:
@@ -81,9 +81,9 @@ def load_key(jwk: Mapping[str, Any]) -> JoseKey:
     if algorithm == "RS256":
         _check_rsa(jwk)
     try:
-        held = import_key({name: value for name, value in jwk.items() if isinstance(value, str)})
+        key = import_key({name: value for name, value in jwk.items() if isinstance(value, str)})
         kid = jwk.get("kid")
-        return JoseKey(kid if isinstance(kid, str) and kid else held.thumbprint(), algorithm, held)
+        return JoseKey(kid if isinstance(kid, str) and kid else key.thumbprint(), algorithm, key)
     except (JoseError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise ValueError(f"not a usable key: {type(error).__name__}") from None
 
@@ -96,15 +96,15 @@ def parse_jwks(document: Any, most: int = MAX_KEYS) -> list[JoseKey]:
         raise ValueError("not a JWKS document")
     if len(listed) > most:
         raise ValueError(f"more than {most} keys")
-    found: list[JoseKey] = []
+    keys: list[JoseKey] = []
     for jwk in listed:
         if not isinstance(jwk, dict) or jwk.get("use", "sig") != "sig" or "k" in jwk:
             continue
         try:
-            found.append(load_key({name: value for name, value in jwk.items() if name not in PRIVATE_MEMBERS}))
+            keys.append(load_key({name: value for name, value in jwk.items() if name not in PRIVATE_MEMBERS}))
         except ValueError:
             continue
-    return found
+    return keys
 
 
 def format_jwks(keys: Iterable[JoseKey]) -> dict[str, Any]:
@@ -248,8 +248,8 @@ def _check_times(claims: Mapping[str, Any], leeway: float, now: float) -> None:
         raise InvalidTokenError("the token was issued in the future")
 
 
-def _check_audience(given: Any, audience: Collection[str], also: Collection[str]) -> None:
-    named = [given] if isinstance(given, str) else given
+def _check_audience(value: Any, audience: Collection[str], also: Collection[str]) -> None:
+    named = [value] if isinstance(value, str) else value
     if not isinstance(named, list) or not all(isinstance(word, str) for word in named):
         raise InvalidTokenError("the token has no audience")
     if not any(word in audience for word in named) or not all(word in audience or word in also for word in named):

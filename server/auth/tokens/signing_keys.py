@@ -77,25 +77,25 @@ class SigningKeys:
         return kid
 
     async def _fresh(self) -> _KeyState:
-        held, now = self._held, self._now()
-        if held is None or not 0 <= now - held.seen < LOOK or now >= held.due:
-            held = self._held = await self._store.transact(self._load, alone="keys")
-        return held
+        state, now = self._held, self._now()
+        if state is None or not 0 <= now - state.seen < LOOK or now >= state.due:
+            state = self._held = await self._store.transact(self._load, alone="keys")
+        return state
 
     def _load(self, connection: "Connection") -> _KeyState:
         now = self._now()
         self._seal.refresh(connection)
         key_rows.remove_retired_keys(connection, now - KEEP)
-        held = self._read_keys(connection, now)
-        if held is None:
+        keys = self._read_keys(connection, now)
+        if keys is None:
             self._add(connection, now, takes_over=now)
-        elif now >= held.due and held.active.retired_at is None:
+        elif now >= keys.due and keys.active.retired_at is None:
             self._add(connection, now, takes_over=now + ANNOUNCE_TIME)
         else:
-            return held
-        made = self._read_keys(connection, now)
-        assert made is not None
-        return made
+            return keys
+        new = self._read_keys(connection, now)
+        assert new is not None
+        return new
 
     def _read_keys(self, connection: "Connection", now: float) -> _KeyState | None:
         """Return the keys in the rows, or None if none can sign."""
