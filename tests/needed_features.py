@@ -15,6 +15,16 @@ ROOT = Path(__file__).parents[1]
 FOLDER = "server/features"
 FEATURES = ("clients", "events", "mounts", "nodes", "postgres", "remote_checks", "replicas", "telemetry")
 PREFIXES = ("toolgate.server.features.", "tests.server.features.")
+WORDS = {  # by feature: what needs it on a command line
+    "clients": r"^(config|install|uninstall)\b",
+    "events": r"^events\b",
+    "mounts": r"^mount\b",
+    "nodes": r"^node\b|--node\b",
+    "postgres": r"--database\b",
+    "remote_checks": r"^doctor --url\b",
+    "replicas": r"--redis\b",
+    "telemetry": r"^audit\b|--metrics-token\b",
+}
 PLACE = re.compile(r"\bserver[./]features[./](\w+)")  # of a feature, in a path or in the name of a module
 
 
@@ -44,6 +54,19 @@ def require(feature: str) -> None:
     """Skip the test if a feature is not there that few tests of its module need."""
     if feature in list_deleted():
         pytest.skip(f"it needs {feature}")
+
+
+def require_all() -> None:
+    """Skip the test if any feature is not there: it is about all of them, as a page of docs is."""
+    for feature in FEATURES:
+        require(feature)
+
+
+def require_for(words: str) -> None:
+    """Skip the test if a feature is not there that a command line needs."""
+    for feature, pattern in WORDS.items():
+        if re.search(pattern, words):
+            require(feature)
 
 
 def _find_needs(path: Path, above: frozenset[Path]) -> frozenset[str]:

@@ -16,6 +16,7 @@ import pytest
 
 from tests.clients.raw_client import COMMAND, ROOT, eventually
 from tests.interop.official_clients import THIRTEEN
+from tests.needed_features import require_for
 from tests.servers import forked_command
 from tests.servers.reserved_port import kept_port
 from toolgate.server.cli import main
@@ -94,6 +95,7 @@ def test_help_names_every_option_that_works_and_every_command(tmp_path: Path) ->
 def test_a_wrong_command_line_is_refused_with_2_and_names_what_is_wrong(
     tmp_path: Path, words: list[str], named: str
 ) -> None:
+    require_for(" ".join(words))
     told = run(tmp_path, *words)
     assert (told.returncode, told.stdout) == (2, "")
     assert named in told.stderr and "Traceback" not in told.stderr
@@ -140,6 +142,7 @@ def test_flags_beat_the_environment_and_the_environment_beats_the_file(tmp_path:
     ],
 )
 def test_a_refusal_names_the_thing_and_says_what_to_change(tmp_path: Path, words: str, said: str) -> None:
+    require_for(words)
     (tmp_path / "file").touch()
     told = run(tmp_path, *words.split())
     assert (told.returncode, told.stdout) == (2, "") and said in told.stderr

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from tests.needed_features import list_deleted, require
 from toolgate.server.config.load import load
 from toolgate.server.config.options import OPTIONS
 from toolgate.server.config.protected_paths import hidden_paths
@@ -9,12 +10,16 @@ from toolgate.server.config.protected_paths import hidden_paths
 
 def test_each_file_that_an_option_names_is_hidden_from_commands(tmp_path: Path) -> None:
     named = {option.name: tmp_path / option.name for option in OPTIONS if option.metavar == "FILE"}
-    assert {"secret", "node-certificate", "metrics-token", "clients", "search-keys"} <= named.keys()
+    of_features = {"secret": "postgres", "node-certificate": "nodes", "metrics-token": "telemetry"}
+    there = {name for name, feature in of_features.items() if feature not in list_deleted()}
+    assert {*there, "clients", "search-keys"} <= named.keys()
     config = load({"state": str(tmp_path / "state"), **{name.replace("-", "_"): str(at) for name, at in named.items()}})
     assert set(named.values()) <= set(hidden_paths(config, tmp_path / "state"))
 
 
 def test_the_file_of_a_url_is_hidden_from_commands(tmp_path: Path) -> None:
+    require("postgres")
+    require("replicas")
     urls = {"database": "postgresql://ada:pw@db/toolgate", "redis": "redis://:pw@keys"}
     for name, url in urls.items():
         (tmp_path / name).write_text(url)

@@ -6,6 +6,7 @@ import subprocess
 import pytest
 
 from tests.clients.raw_client import ROOT
+from tests.needed_features import require_all
 from toolgate.server.base.errors import UsageError
 from toolgate.server.config import load
 
@@ -47,6 +48,7 @@ def test_an_unknown_variable_is_refused_even_if_it_is_empty() -> None:
 
 
 def test_every_variable_of_the_docs_and_the_deployments_is_known() -> None:
+    require_all()
     names = shipped_names() - {"TOOLGATE_REDIS", "TOOLGATE_DATABASE"}
     assert {"TOOLGATE_DOMAIN", "TOOLGATE_APPARMOR", "TOOLGATE_PUBLIC_URL", "TOOLGATE_OIDC_ID"} <= names
     for name in names:

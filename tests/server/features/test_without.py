@@ -1,12 +1,11 @@
 """Without a feature's folder and its row, the program works and does not mention the feature.
 
-The suite runs without it as well: `tests/needed_features.py` leaves out the modules of tests that need it.
+`test_core_suite.py` runs the core's suite so; `tests/needed_features.py` leaves out the modules of tests that need it.
 """
 
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Collection, Iterator
@@ -18,6 +17,7 @@ import pytest
 from tests.clients.raw_client import PATIENCE, ROOT
 from tests.clients.raw_http_client import Site
 from tests.needed_features import FEATURES, needs_deleted
+from tests.server.features.reduced_copy import copy_without
 
 WORDS = {  # by folder: what shows the feature
     "clients": ("toolgate install", "toolgate config", "cursor"),
@@ -52,16 +52,7 @@ def cut(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     """Make a copy of the program without a feature or without all, and have Python find it first."""
     folders = [*FEATURES] if request.param == "all" else [request.param]
     package = tmp_path_factory.mktemp("program") / "toolgate"
-    for top in ("server", "tools", "transports", "plugins"):
-        shutil.copytree(ROOT / top, package / top)  # what is compiled, too: it fits files of the same time
-    rows = package / "server/config/feature_rows.py"
-    text = rows.read_text()
-    for folder in folders:
-        shutil.rmtree(package / "server/features" / folder)
-        row = rf'    FeatureRow\(\n(?:        .*\n)*?        \w+="{folder}\..*\n(?:        .*\n)*?    \),\n'
-        text, count = re.subn(row, "", text)
-        assert count == 1 and folder not in text
-    rows.write_text(text)
+    copy_without(folders, package)
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("PYTHONPATH", str(package.parent))
         import_it = "import toolgate.server; print(toolgate.server.__file__)"

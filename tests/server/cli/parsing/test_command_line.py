@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.needed_features import list_deleted, require_for
 from toolgate.server.base.errors import UsageError
 from toolgate.server.base.version import VERSION
 from toolgate.server.cli import main
@@ -78,6 +79,7 @@ def test_a_command_line_is_read(words: str, command: str, options: dict[str, Any
     ],
 )
 def test_a_wrong_command_line_is_refused_with_a_remedy(words: str, said: str) -> None:
+    require_for(words)
     with pytest.raises(UsageError) as refused:
         parse_words([word.strip("'") for word in words.split()])
     assert said in str(refused.value)
@@ -145,9 +147,12 @@ def test_the_help_of_serve_has_every_option_in_a_group(capsys: pytest.CaptureFix
 def test_the_help_of_a_command_that_starts_a_server_leaves_its_options_to_serve(
     capsys: pytest.CaptureFixture[str], words: list[str]
 ) -> None:
+    require_for(" ".join(words))
     assert main.run([*words, "--help"]) == 0
     told = capsys.readouterr().out
-    assert "--state DIR" in told and "toolgate serve --help" in told and "--url URL" in told
+    if words != ["doctor"] or "remote_checks" not in list_deleted():
+        assert "--url URL" in told
+    assert "--state DIR" in told and "toolgate serve --help" in told
     assert "--searxng" not in told and "--sandbox-uids" not in told and len(told.splitlines()) < 40
 
 

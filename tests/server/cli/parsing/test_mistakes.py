@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.needed_features import require_for
 from toolgate.server.cli import main
 
 TABLE: dict[str, tuple[str, ...]] = {  # the words → what the message says
@@ -298,6 +299,7 @@ def test_a_mistake_is_named_with_its_fix(
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
+    require_for(words)
     variable, equals, rest = words.partition(" ")[0].partition("=")
     if equals and variable.startswith("TOOLGATE_"):
         monkeypatch.setenv(variable, rest)
@@ -315,6 +317,7 @@ def test_a_mistake_is_named_with_its_fix(
 
 @pytest.mark.parametrize(("words", "said"), HARMLESS.items(), ids=HARMLESS)
 def test_words_that_people_try_work(words: str, said: str, place: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    require_for(words)
     assert main.run(words.split()) == 0
     told = capfd.readouterr()
     assert said in told.out + told.err and not [word for word in JARGON if word in told.out + told.err]
