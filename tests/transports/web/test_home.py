@@ -12,6 +12,7 @@ import pytest
 from tests.clients.chromium import CONTRAST, SIZES, TOO_WIDE, UNNAMED, confirm
 from tests.clients.raw_client import PATIENCE, eventually
 from tests.clients.raw_http_client import Site, events, site
+from tests.needed_features import require
 from tests.server.auth.minted_tokens import Signed
 from tests.servers.home_page_server import AppUser
 from tests.transports.web.conftest import is_live, told
@@ -24,6 +25,7 @@ HOSTILE = "<script>window.bad = 1</script><img src=x onerror='window.bad = 2'>\u
 
 
 def test_a_stranger_sees_what_this_is_and_copies_what_an_app_is_told(arrive: Any, signed: Signed, ada: AppUser) -> None:
+    require("clients")
     page = arrive()
     url = f"{signed.site.url}/mcp"
     page.context.grant_permissions(["clipboard-read", "clipboard-write"], origin=signed.site.url)
@@ -96,6 +98,7 @@ def test_a_long_answer_gets_through_and_one_that_is_too_long_is_told_to_the_scri
 
 def test_with_an_external_issuer_only_the_public_part_is_shown(tmp_path: Path) -> None:
     """With a path of its own, all of it is below that."""
+    require("clients")
     url = "https://tools.example/box"
     with site(tmp_path, "--auth", "https://login.example", "--public-url", url, "--accept-unsandboxed") as listening:
         page = listening.ask("GET", "/", accept="text/html", host="tools.example")[1].decode()

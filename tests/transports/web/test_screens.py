@@ -10,6 +10,7 @@ import pytest
 
 from tests.clients.chromium import TOO_WIDE, people
 from tests.clients.raw_client import ROOT
+from tests.needed_features import require
 from tests.transports.web import screens
 from tests.transports.web.screens import LOOKS
 
@@ -24,6 +25,7 @@ BRIEF = ["sign-in", "consent", "first-connect", "running", "waiting", "account",
 
 @pytest.fixture(scope="module")
 def shop() -> Iterator[screens.Shop]:
+    require("events")
     with screens.shop() as served:
         yield served
 
