@@ -49,6 +49,7 @@ OWN_LIMITS = "changes limits in this process"
 OWN_END = "ends the process that runs the commands: below is the end of a node"
 SAME_RUN = "compares what the process holds of a run"
 LOCAL = {
+    "test_a_closed_runner_follows_no_command_any_more": OWN_RUNNER,
     "test_a_users_own_bash_env_still_works": OWN_ENVIRONMENT,
     "test_an_unusable_environment_is_refused_with_a_reason": OWN_ENVIRONMENT,
     "test_a_persons_own_editor_is_used_unless_it_needs_a_terminal": OWN_ENVIRONMENT,
