@@ -82,12 +82,12 @@ SUITES: dict[str, tuple[str, ...]] = {  # a module or folder → its tests
     ),
     "server/features/telemetry/audit/redaction.py": ("tests/server/features/telemetry/audit/test_recorder.py",),
     "server/features/telemetry/audit/recorder.py": ("tests/server/features/telemetry/audit/test_recorder.py",),
-    "tools/workspace/archives/sparse_files.py": ("tests/server/workspaces/test_folders.py",),
-    "tools/workspace/archives/archive.py": (
+    "server/workspaces/sparse_files.py": ("tests/server/workspaces/test_folders.py",),
+    "server/workspaces/archive.py": (
         "tests/server/workspaces/test_folders.py",
         "tests/server/workspaces/test_retention.py",
     ),
-    "tools/workspace/archives/unarchive.py": (
+    "server/workspaces/unarchive.py": (
         "tests/server/workspaces/test_folders.py",
         "tests/server/state/backup/test_backup.py",
     ),

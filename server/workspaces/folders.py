@@ -18,9 +18,9 @@ from pathlib import Path
 import msgspec
 
 from toolgate.server.base.principals.principal import LOCAL_NAME
+from toolgate.server.workspaces.archive import pack_folder
 from toolgate.server.workspaces.last_used import PRINCIPAL_NAME
-from toolgate.tools.workspace.archives.archive import pack_folder
-from toolgate.tools.workspace.archives.unarchive import unpack_archive
+from toolgate.server.workspaces.unarchive import unpack_archive
 from toolgate.tools.workspace.files import rmtree
 from toolgate.tools.workspace.files.safe_walk import open_folder, walk_folders
 from toolgate.tools.workspace.files.state_file import open_or_replace, open_regular

@@ -27,7 +27,6 @@ ORDER = (
     "tools/workspace/sandbox/cgroups",
     "tools/workspace/processes",
     "tools/workspace/files",
-    "tools/workspace/archives",
     "tools/workspace/output",
     "tools/workspace/limits.py",
     "tools/workspace/workspace.py",

@@ -67,7 +67,6 @@ DOORS = {
     "tools/builtin/skills/frontmatter.py": "skills, in folders that the administrator named",
     "tools/api/outbound/dns.py": "looks names up",
     "tools/workspace/processes/": "the workspace's processes, the programs that start them and an input for one",
-    "tools/workspace/archives/": "packs and unpacks folders of workspaces for them",
     "tools/workspace/files/rmtree.py": "whoever has a door: it removes folders for them",
     "tools/workspace/commands/temporary_folders.py": "folders for the temporary files of the workspace's commands",
     "tools/workspace/sandbox/egress/sandbox_proxy.py": "the sandbox's way out, a socket from inside it",

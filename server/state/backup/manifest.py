@@ -4,7 +4,7 @@
     node.name                   the name of a node, by which servers know where workspaces are
     keys/NAME, flags/NAME, audit/NAME, uses/NAME
     archive/NAME                archived workspaces
-    workspaces/NAME.tar.gz      a principal's folder, as tools/workspace/archives/archive.py packs it
+    workspaces/NAME.tar.gz      a principal's folder, as server/workspaces/archive.py packs it
     spool/NAME.tar.gz, leaving/NAME.tar.gz
     manifest.json               when it was made, and the digest of each file
 

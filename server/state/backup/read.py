@@ -31,8 +31,8 @@ from toolgate.server.state.backup.manifest import (
 )
 from toolgate.server.state.sqlite.database import check_database
 from toolgate.server.state.tables import OLDEST, VERSION
-from toolgate.tools.workspace.archives.archive import CREATE_FLAGS, ArchiveError
-from toolgate.tools.workspace.archives.unarchive import DAMAGED, ArchiveEntry, unpack_archive
+from toolgate.server.workspaces.archive import CREATE_FLAGS, ArchiveError
+from toolgate.server.workspaces.unarchive import DAMAGED, ArchiveEntry, unpack_archive
 
 CHUNK = 1 << 20
 SPARE_BYTES = 16 * 2**20  # bytes that have to be left on the disk

@@ -34,7 +34,7 @@ from toolgate.server.state.backup.manifest import (
     list_names,
 )
 from toolgate.server.state.backup.state_transfer import ExportedState, StateSnapshot, StateTransfer
-from toolgate.tools.workspace.archives.archive import pack_folder
+from toolgate.server.workspaces.archive import pack_folder
 from toolgate.tools.workspace.output.run_output import FULL
 
 LEVEL = 1  # of compression: most of the data is compressed already, or small

@@ -19,11 +19,11 @@ import pytest
 
 from tests.clients.raw_client import PATIENCE
 from toolgate.server.base.watch import FileChanges
+from toolgate.server.workspaces import archive, sparse_files
+from toolgate.server.workspaces.archive import ArchiveError, pack_folder
 from toolgate.server.workspaces.folders import PrincipalFolders
 from toolgate.server.workspaces.local_workspaces import LocalWorkspaces
-from toolgate.tools.workspace.archives import archive, sparse_files
-from toolgate.tools.workspace.archives.archive import ArchiveError, pack_folder
-from toolgate.tools.workspace.archives.unarchive import unpack_archive
+from toolgate.server.workspaces.unarchive import unpack_archive
 from toolgate.tools.workspace.files import rmtree, safe_walk
 from toolgate.tools.workspace.limits import Limits
 from toolgate.tools.workspace.output.spool import remove_cwd_files

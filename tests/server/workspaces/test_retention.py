@@ -22,10 +22,10 @@ from toolgate.server.protocol.session import Session
 from toolgate.server.state.rows import grants as grant_rows
 from toolgate.server.state.rows.people import BUILT_IN
 from toolgate.server.state.sqlite.store import SqliteStore
+from toolgate.server.workspaces import archive as packing
 from toolgate.server.workspaces.folders import PrincipalFolders
 from toolgate.server.workspaces.last_used import LastUsed
 from toolgate.server.workspaces.retention import RetentionPolicy, WorkspaceCleaner
-from toolgate.tools.workspace.archives import archive as packing
 
 DAY = 86_400
 NEVER = RetentionPolicy()

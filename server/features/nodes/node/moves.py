@@ -19,12 +19,12 @@ from typing import Any, TypeVar
 
 from toolgate.server.base.text import describe_os_error
 from toolgate.server.features.nodes.messages import PackedWorkspace
+from toolgate.server.workspaces.archive import MAX_BYTES, pack_folder
 from toolgate.server.workspaces.folders import PrincipalFolders
 from toolgate.server.workspaces.last_used import PRINCIPAL_NAME
 from toolgate.server.workspaces.local_workspaces import LocalWorkspaces
 from toolgate.tools.api.concurrency.threads import Threads, ThreadsBusyError
 from toolgate.tools.api.errors import ToolError
-from toolgate.tools.workspace.archives.archive import MAX_BYTES, pack_folder
 from toolgate.tools.workspace.files.state_file import read_regular
 from toolgate.tools.workspace.workspace import WorkspaceMovedError
 

@@ -44,7 +44,7 @@ from toolgate.server.state.backup.state_transfer import FileTransfer
 from toolgate.server.state.sqlite import snapshot
 from toolgate.server.state.sqlite.store import SqliteStore
 from toolgate.server.state.tables import VERSION
-from toolgate.tools.workspace.archives import archive as packing
+from toolgate.server.workspaces import archive as packing
 
 SILENT = TerminalProgress(None)
 LIST = {"action": "list", "query": ""}

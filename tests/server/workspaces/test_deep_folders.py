@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.clients.raw_client import PATIENCE
-from toolgate.tools.workspace.archives import folder_names
-from toolgate.tools.workspace.archives.archive import ArchiveError, pack_folder
-from toolgate.tools.workspace.archives.unarchive import unpack_archive
+from toolgate.server.workspaces import folder_names
+from toolgate.server.workspaces.archive import ArchiveError, pack_folder
+from toolgate.server.workspaces.unarchive import unpack_archive
 from toolgate.tools.workspace.files.rmtree import remove_tree
 from toolgate.tools.workspace.files.safe_walk import FOLDER, walk_folders
 
@@ -22,8 +22,8 @@ ROOM = 64  # MiB of memory above that of the process before
 MEASURE = """
 import resource, sys
 from pathlib import Path
-from toolgate.tools.workspace.archives.archive import pack_folder
-from toolgate.tools.workspace.archives.unarchive import unpack_archive
+from toolgate.server.workspaces.archive import pack_folder
+from toolgate.server.workspaces.unarchive import unpack_archive
 def peak(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
 base, before = Path(sys.argv[1]), peak()
 pack_folder(base / "it", base / "archive"); print(peak() - before)

@@ -14,8 +14,8 @@ from typing import IO, Any, TypeVar
 
 import msgspec
 
-from toolgate.tools.workspace.archives import folder_names, sparse_files
-from toolgate.tools.workspace.archives.folder_names import FolderName
+from toolgate.server.workspaces import folder_names, sparse_files
+from toolgate.server.workspaces.folder_names import FolderName
 from toolgate.tools.workspace.files.rmtree import set_mode
 from toolgate.tools.workspace.files.safe_walk import FOLDER, walk_folders
 

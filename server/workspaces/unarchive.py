@@ -1,4 +1,4 @@
-"""Unpack an archive that tools/workspace/archives/archive.py wrote. All functions block.
+"""Unpack an archive that server/workspaces/archive.py wrote. All functions block.
 
 No archive is trusted: nothing is written outside the folder, and the limits of packing hold.
 """
@@ -9,9 +9,9 @@ import zlib
 from pathlib import Path
 from typing import IO, NoReturn
 
-from toolgate.tools.workspace.archives import folder_names, sparse_files
-from toolgate.tools.workspace.archives.archive import CREATE_FLAGS, ArchiveError, ArchiveTotals
-from toolgate.tools.workspace.archives.folder_names import FolderName
+from toolgate.server.workspaces import folder_names, sparse_files
+from toolgate.server.workspaces.archive import CREATE_FLAGS, ArchiveError, ArchiveTotals
+from toolgate.server.workspaces.folder_names import FolderName
 from toolgate.tools.workspace.files.safe_walk import FOLDER
 
 # What reading an archive may raise
