@@ -36,6 +36,7 @@ for place, words in enumerate(sys.argv[1:]):
     assert main.run((*words.split(), "--help")) == 0
 """  # the helps of several commands
 PROGRAM = (sys.executable, "-m", "toolgate.server")
+LARGEST = ("events", "nodes", "postgres", "replicas", "mounts", "all")  # the soak tries the small ones, too
 
 
 class Cut(msgspec.Struct, frozen=True):
@@ -81,7 +82,7 @@ def run(folder: Path, *words: str) -> str:
     return done.stdout
 
 
-@pytest.mark.brief("mounts", "replicas", "all")  # five commands each
+@pytest.mark.brief(*LARGEST)
 def test_help_and_doctor_do_not_mention_it(cut: Cut, tmp_path: Path) -> None:
     commands = {"serve": "--port", "": "--port", "backup": "--with-workspaces", "health": "--url"}
     helps = subprocess.check_output((sys.executable, "-c", SHOW, *commands), cwd=tmp_path, text=True, timeout=PATIENCE)
@@ -93,7 +94,7 @@ def test_help_and_doctor_do_not_mention_it(cut: Cut, tmp_path: Path) -> None:
     assert cut.find_mentions(json.dumps(checks)) == [] and len(checks) > 20
 
 
-@pytest.mark.brief("mounts", "telemetry", "replicas", "all")  # what other parts reach most
+@pytest.mark.brief(*LARGEST, "telemetry")
 def test_a_server_answers_calls_and_says_nothing_of_it(cut: Cut, tmp_path: Path) -> None:
     site = Site(tmp_path, env={"PYTHONPATH": os.environ["PYTHONPATH"]}, command=PROGRAM)
     try:
