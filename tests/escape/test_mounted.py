@@ -27,6 +27,7 @@ OPEN = 'network = ["*"]\nfiles = ["{}/drop:rw"]'
         ("bwrap", NOBODY, OPEN),
         ("uid", None, "network = []"),
     ],
+    ids=["bwrap", "uid", "bwrap-open", "bwrap-open-user", "uid-network"],  # the user differs in each worker
 )
 def test_no_attempt_comes_off_from_inside_a_mounted_server(level: str, user: int | None, places: str) -> None:
     folder = Path(tempfile.mkdtemp(prefix="toolgate-mount-", dir="/tmp"))
