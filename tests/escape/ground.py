@@ -273,7 +273,8 @@ def ground(
         if at_node:
             from tests.server.features.nodes.nodes import running_node  # the other grounds do without nodes
 
-            node = stack.enter_context(running_node(folder, *own, env=env))
+            # by a program of its own: a fork has the environment of what it was forked from in /proc
+            node = stack.enter_context(running_node(folder, *own, env=env, enter=("env",)))
             own = ["--node", str(node.address)]
         signed = stack.enter_context(_signed(folder, user, [*calls, *own], command, env))
         canary = subprocess.Popen(["sleep", "infinity"], stdin=subprocess.DEVNULL)
