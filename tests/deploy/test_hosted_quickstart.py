@@ -139,8 +139,10 @@ def pack(repository: Path) -> bytes:
 
 def release(repository: Path) -> None:
     """Commit a next version, without one of the files."""
-    version = repository / "server" / "__init__.py"
-    version.write_text(re.sub(r'^VERSION = ".*"', f'VERSION = "{NEXT}"', version.read_text(), flags=re.M))
+    version = repository / "server" / "base" / "version.py"
+    text, count = re.subn(r'^VERSION = ".*"', f'VERSION = "{NEXT}"', version.read_text(), flags=re.M)
+    assert count == 1
+    version.write_text(text)
     (repository / "plugins" / "sleep.py").unlink()
     commit(repository, "next")
 
