@@ -82,7 +82,7 @@ class CommandRunner:
         self._rate = ByteRateLimiter(lambda: OUTPUT_RATE)
         self._zygote: Zygote | None = None
         self._busy = 0  # commands that run or start
-        self._processes: set[Process] = set()  # of those that run
+        self._processes: set[Process] = set()  # whose commands run
         self._ending: asyncio.Future[None] | None = None
 
     async def start(
