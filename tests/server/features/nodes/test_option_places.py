@@ -37,10 +37,16 @@ def find_keys() -> set[str]:
 
 
 def find_names(tree: ast.AST) -> Iterator[str]:
-    """Yield the attributes of options that code reads, and the functions that it calls."""
+    """Yield the attributes of options that code reads, and the functions that it calls.
+
+    Only the functions of `CALLED` have options for their `self`: elsewhere `self.name` is no option.
+    """
+    owners = {"config", "options", "build"} | ({"self"} if isinstance(tree, ast.FunctionDef) else set())
     for node in ast.walk(tree):
         match node:
-            case ast.Attribute(ast.Name("config" | "options" | "build" | "self"), name) | ast.Call(ast.Name(name)):
+            case ast.Attribute(ast.Name(owner), name) if owner in owners:
+                yield name
+            case ast.Call(ast.Name(name)):
                 yield name
 
 
