@@ -23,11 +23,13 @@ class IncomingBody:
     - `length`: bytes to come, or None for a chunked body.
     - `on_read`: called when unread bytes have been taken.
     - `on_first_read`: called once before the first read, for a client that waits for a 100 Continue; else None.
+    - `is_forwarded`: it comes through a proxy, which may pass on `Expect` and yet send the body at once, as Caddy does.
     """
 
     __slots__ = (
         "_chunks",
         "_fault",
+        "_is_forwarded",
         "_left",
         "_on_first_read",
         "_on_read",
@@ -40,13 +42,19 @@ class IncomingBody:
     )
 
     def __init__(
-        self, length: int | None, on_read: Callable[[], None], on_first_read: Callable[[], None] | None
+        self,
+        length: int | None,
+        on_read: Callable[[], None],
+        on_first_read: Callable[[], None] | None,
+        *,
+        is_forwarded: bool,
     ) -> None:
         self.is_complete = False
         self.is_dropped = False  # nobody reads the rest
         self.received = 0  # bytes of content
         self.unread = 0  # bytes
         self._chunks = ChunkDecoder() if length is None else None
+        self._is_forwarded = is_forwarded
         self._left = length or 0
         self._on_read = on_read
         self._on_first_read = on_first_read
@@ -56,8 +64,8 @@ class IncomingBody:
 
     @property
     def is_waited_for(self) -> bool:
-        """Whether its client waits for a 100 Continue."""
-        return self._on_first_read is not None
+        """Whether its client sends nothing before a 100 Continue."""
+        return self._on_first_read is not None and not self._is_forwarded
 
     @property
     def is_paused(self) -> bool:

@@ -18,6 +18,7 @@ from toolgate.transports.http.wire.unread import UnreadAnswers
 
 MAX_UNPARSED = 64 * 1024  # bytes behind a request; then reading stops
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+FORWARDED = frozenset((b"forwarded", b"via", b"x-forwarded-for"))  # headers that proxies add
 NO_ROOM = "too many connections: try again later"
 
 log = logging.getLogger("toolgate.http")
@@ -189,7 +190,8 @@ class HttpConnection(asyncio.Protocol):
             return
         self._keep(b"")
         on_first = partial(self.send, CONTINUE) if head.expects_continue else None
-        self._body = body = IncomingBody(length, self._update_reading, on_first)
+        is_forwarded = not FORWARDED.isdisjoint(head.headers)
+        self._body = body = IncomingBody(length, self._update_reading, on_first, is_forwarded=is_forwarded)
         self._serve(HttpRequest(head, None, body, self.client))
         if begin < len(data) and self._body is body:
             self._receive_body(body, data[begin:])

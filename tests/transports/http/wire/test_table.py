@@ -115,6 +115,20 @@ def test_an_answer_without_reading_an_expected_body_closes() -> None:
     run_client(work, lambda _: refuse(403, "no"))
 
 
+@pytest.mark.parametrize("name", ["X-Forwarded-For", "Forwarded", "Via"])
+def test_a_proxy_that_passes_the_expectation_on_may_send_the_body_before_the_answer(name: str) -> None:
+    """Caddy does so. An answer before the body is lost when Caddy resets its client's connection."""
+    expecting = head(f"Expect: 100-continue\r\n{name}: 192.0.2.1\r\nContent-Length: 3\r\n")
+
+    async def work(client: FakeClient) -> None:
+        await client.send(expecting)
+        assert client.statuses == []
+        await client.send(b"abc", NEXT)
+        assert client.statuses == [403, 403]
+
+    run_client(work, lambda _: refuse(403, "no"))
+
+
 def test_requests_before_the_answer_wait_unparsed_and_then_reading_stops() -> None:
     pending: list[PendingResponse] = []
 
