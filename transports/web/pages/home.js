@@ -5,6 +5,8 @@
   const byId = (id) => document.getElementById(id);
   const result = byId("told");
   const sources = new WeakMap(); // a row → the HTML that it was made from
+  const latest = new WeakMap(); // a part → its HTML as it came last
+  const sending = new WeakSet(); // rows of which a form waits for its answer
 
   const showResult = (text, good) => {
     const line = document.createElement("p");
@@ -48,8 +50,9 @@
     }
   };
 
-  // Replace the rows of a part that have changed, except one that has the focus.
+  // Replace the rows of a part that have changed, except one that has the focus, or whose form is being sent.
   const updatePart = (part, html) => {
+    latest.set(part, html);
     const template = document.createElement("template");
     template.innerHTML = html; // our own server's, which escapes what is foreign
     const rows = [...template.content.children];
@@ -58,7 +61,8 @@
     rows.forEach((row, place) => {
       const source = row.outerHTML;
       let current = [...part.children].find((old) => old.id === row.id);
-      if (!current || (sources.get(current) !== source && !current.contains(document.activeElement))) {
+      const isUsed = current && (sending.has(current) || current.contains(document.activeElement));
+      if (!current || (sources.get(current) !== source && !isUsed)) {
         localise(row);
         sources.set(row, source);
         if (current) {
@@ -111,6 +115,8 @@
 
   const send = async (form, button) => {
     const body = new URLSearchParams(new FormData(form, button));
+    const part = form.closest("[id^=part-]"), row = form.closest("[id^=part-] > *");
+    sending.add(row);
     button.disabled = true;
     try {
       const answer = await fetch(form.action, { method: "POST", body, headers: { accept: "application/json" } });
@@ -126,14 +132,15 @@
         fold.open = false;
         delete fold.dataset.chosen;
       }
-      const row = button.closest(".row");
-      if (row) sources.delete(row);
+      sources.delete(row);
       closeSteps(null);
       result.focus({ preventScroll: true }); // the row goes: from here the Tab key leads to the next one
     } catch {
       showResult("The server could not be reached. Reload this page and try again.", false);
     } finally {
       button.disabled = false;
+      sending.delete(row);
+      if (latest.has(part)) updatePart(part, latest.get(part));
     }
   };
 

@@ -82,6 +82,35 @@ def test_a_person_sets_replaces_and_removes_their_own(scene: Scene, chromium: An
     assert "SECRET_MISSING" in json.dumps(scene.ada.ask("tools/call", {"name": "far__headers"})[1].decode())
 
 
+def test_a_row_that_changes_before_the_answer_to_its_form_is_closed_all_the_same(scene: Scene, chromium: Any) -> None:
+    with people(chromium) as arriving:
+        page = arriving("desktop")
+        page.goto(f"{scene.url}/login")
+        sign_in(page, "ada")
+        beside = page.context.new_page()
+        for each in (page, beside):
+            each.goto(scene.url)
+            is_live(each)
+
+        def answer_late(route: Any) -> None:
+            assert route.request.method == "POST"
+            answer = route.fetch()
+            beside.locator("#secret-KEY").get_by_text("yours").wait_for()  # the change has reached the pages
+            route.fulfill(response=answer)
+
+        page.route(
+            lambda _: True, lambda route: answer_late(route) if route.request.method == "POST" else route.fallback()
+        )
+        row = page.locator("#secret-KEY")
+        row.get_by_text("Set your own").click()
+        page.get_by_label("Value of KEY").fill(VALUE)
+        row.get_by_role("button", name="Keep it").click()
+        told(page, "KEY is kept for you alone, and used from the next call on.")
+        row.get_by_text("yours").wait_for()
+        page.get_by_label("Value of KEY").wait_for(state="hidden")
+        assert page.get_by_label("Value of KEY").input_value() == ""
+
+
 def test_without_a_script_and_for_others(scene: Scene) -> None:
     mine, theirs = scene.ada.browser(), scene.bob.browser()
     own, strange = find_csrf(mine.get("/").text), find_csrf(theirs.get("/").text)
