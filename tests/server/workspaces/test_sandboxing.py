@@ -200,6 +200,19 @@ def test_a_server_over_stdio_takes_nothing_from_one_that_serves_other_users(prog
         assert verdicts(doctor.stdout)["state folder"] == "ok", doctor.stdout
 
 
+@pytest.mark.parametrize("parent", ["/tmp", "/var/tmp"])
+def test_a_workspace_in_a_folder_for_temporary_files_has_one_name(parent: str) -> None:
+    """Without a state there /var/tmp is a link to /tmp in the sandbox: a path through it would have two names."""
+    script = "pwd -P; cd ..; cd local; pwd -P; echo hi > /var/tmp/beside; cat /var/tmp/beside; ls .."
+    with tempfile.TemporaryDirectory(dir=parent) as name:
+        folder = Path(name).resolve()
+        folder.chmod(0o711)
+        with site(folder, "--sandbox", "bwrap", workspace=False) as place:
+            workspace = folder / "state" / "workspaces" / "local"
+            assert said(place, script).splitlines() == [str(workspace), str(workspace), "hi", "local"]
+        assert not Path("/var/tmp/beside").exists()
+
+
 @ROOT
 def test_root_keeps_its_state_where_every_level_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     system, home = tmp_path / "var" / "toolgate", tmp_path / "root"

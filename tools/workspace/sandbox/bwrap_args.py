@@ -19,6 +19,7 @@ ETC = (  # what programs need, and no file that may hold secrets
     "terminfo timezone xattr.conf xdg"
 )
 DEVICES_SHM = "/dev/shm"  # noqa: S108  # the sandbox's own
+VAR_TMP = "/var/tmp"  # noqa: S108
 NAME = "sandbox"  # the host name inside, unrelated to the real one
 USER = "user"
 
@@ -36,7 +37,7 @@ class SandboxView(msgspec.Struct, frozen=True):
     readable_paths: Sequence[Path]
     uid: int
     gid: int
-    tmp: int  # bytes, of /tmp and /dev/shm each; 0: no limit
+    tmp: int  # bytes, of /tmp, /var/tmp and /dev/shm each; 0: no limit
     network: bool
     user_namespace: bool
     writable: Sequence[Path] | None = None
@@ -58,7 +59,7 @@ def bwrap_arguments(view: SandboxView, files: Mapping[str, int]) -> list[str]:
         *_tmpfs_arguments(DEVICES_SHM, view.tmp),
         *("--remount-ro", "/dev"),
         *_tmpfs_arguments("/tmp", view.tmp),  # noqa: S108  # the sandbox's own
-        *("--dir", "/run", "--dir", "/home", "--dir", "/var", "--symlink", "../tmp", "/var/tmp"),  # noqa: S108
+        *("--dir", "/run", "--dir", "/home", "--dir", "/var", *_var_tmp_arguments(view)),
         *(word for path in view.readable_paths for word in _bind_arguments("--ro-bind", path)),
         *_bind_arguments(bind, view.root),
         *(word for path in _parents_of_hidden(hidden, view.root) for word in (bind, str(path), str(path))),
@@ -103,6 +104,16 @@ def _system_arguments(path: str) -> list[str]:
 def _etc_paths() -> list[Path]:
     """Return the existing paths, links followed: their targets may not be visible."""
     return [path for name in ETC.split() for path in sorted(Path("/etc").glob(name)) if path.exists()]
+
+
+def _var_tmp_arguments(view: SandboxView) -> list[str]:
+    """Return the arguments for /var/tmp: the other name of /tmp, unless a visible path lies there. Through a link that
+    path would have two names, and files of a workspace would be reported under the wrong one.
+    """
+    paths = (view.root, view.spool, view.cwd_folder, *view.readable_paths, *view.shown_paths, *view.writable_paths)
+    if any(path.is_relative_to(VAR_TMP) for path in paths):
+        return _tmpfs_arguments(VAR_TMP, view.tmp)
+    return ["--symlink", "../tmp", VAR_TMP]
 
 
 def _tmpfs_arguments(path: str, size: int) -> list[str]:
