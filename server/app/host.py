@@ -319,7 +319,7 @@ class AppHost(StateHost):
             services=ServicePool(
                 self._create_services,
                 directories.get_place if directories is not None else lambda principal: CallerState(),
-                shared_notices.attach if shared_notices is not None else None,
+                (lambda _: Notices()) if shared_notices is None else shared_notices.create_notices,
             ),
             call_tasks=self.call_tasks(),
             capabilities=self.capabilities,

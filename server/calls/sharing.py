@@ -25,8 +25,8 @@ class TaskSharing(Protocol):
 class NoticeSharing(Protocol):
     """The notices of all servers, each of which is delivered once."""
 
-    def attach(self, principal: str, notices: Notices) -> None:
-        """Share what is added to the principal's notices here."""
+    def create_notices(self, principal: str) -> Notices:
+        """Return empty notices of the principal. What is added to them is shared."""
         ...
 
     async def fetch(self, principal: str, notices: Notices) -> None:

@@ -53,7 +53,7 @@ class ServicePool:
 
     `create(principal, state, notices)` makes Services: one per session, or one per principal without a session.
     `find_state(principal)` returns the state of a principal's commands, as it was stored.
-    `share_notices(principal, notices)` shares a principal's notices with other servers.
+    `create_notices(principal)` makes a principal's notices, which other servers may share.
 
     The principals that called last keep their services. Others keep them while a call or a watch uses them, or their
     working directory is not stored.
@@ -63,11 +63,11 @@ class ServicePool:
         self,
         create: Callable[[str, CallerState, Notices], Services],
         find_state: Callable[[str], CallerState] = lambda principal: CallerState(),
-        share_notices: Callable[[str, Notices], None] | None = None,
+        create_notices: Callable[[str], Notices] = lambda _: Notices(),
     ) -> None:
         self._create = create
         self._find_state = find_state
-        self._share_notices = share_notices
+        self._create_notices = create_notices
         self._notices: dict[str, Notices] = {}
         self._max_notices = 2 * MAX_PRINCIPALS  # before those that are not used are dropped
         self._of_principals: dict[str, Services] = {}  # of the stateless era, the latest call last
@@ -77,9 +77,7 @@ class ServicePool:
     def notices(self, principal: str) -> Notices:
         held = self._notices.get(principal)
         if held is None:
-            held = self._notices[principal] = Notices()
-            if self._share_notices is not None:
-                self._share_notices(principal, held)
+            held = self._notices[principal] = self._create_notices(principal)
             if len(self._notices) > self._max_notices:
                 self._trim_notices(principal)
         return held

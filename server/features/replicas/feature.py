@@ -60,9 +60,7 @@ class ReplicasFeature:
     @contextlib.asynccontextmanager
     async def run(self, host: AppHost) -> AsyncGenerator[None]:
         share_engine_health(self._get_bus(host), host.search().load().health)
-        processes = self._get_processes(host)
-        processes.on_living = host.on.replicas_change
-        host.jobs.append(Job(partial(processes.follow, host.resume_dead), FOLLOW_AFTER))
+        host.jobs.append(Job(partial(self._get_processes(host).follow, host.resume_dead), FOLLOW_AFTER))
         yield
 
     def _create_bus(self, host: AppHost) -> Bus:
@@ -80,7 +78,8 @@ class ReplicasFeature:
     def _get_processes(self, host: AppHost) -> ReplicaProcesses:
         if self._living is None:
             replica, create_lock = self._get_bus(host).replica, host.locks()
-            self._living = ReplicaProcesses(replica, create_lock(replica.name) if create_lock is not None else None)
+            locks = create_lock(replica.name) if create_lock is not None else None
+            self._living = ReplicaProcesses(replica, locks, host.on.replicas_change)
         return self._living
 
     def _share_notifications(self, host: AppHost) -> Notifier:

@@ -19,12 +19,18 @@ log = logging.getLogger(__name__)
 
 
 class ReplicaProcesses:
-    """The replicas of one bus, as `LiveProcesses`. `locks` is None without PostgreSQL."""
+    """The replicas of one bus, as `LiveProcesses`. `locks` is None without PostgreSQL. `on_living` is called with those
+    alive at each look."""
 
-    def __init__(self, replica: Replica, locks: ReplicaLocks | None = None) -> None:
+    def __init__(
+        self,
+        replica: Replica,
+        locks: ReplicaLocks | None = None,
+        on_living: Callable[[frozenset[str]], None] = lambda names: None,
+    ) -> None:
         self._replica = replica
         self._locks = locks
-        self.on_living: Callable[[frozenset[str]], None] = lambda names: None  # called with those alive at each look
+        self._on_living = on_living
         self._watched = set[str]()  # all that were alive when last looked at: at their death their work is taken over
         self._seen: dict[str, float] = {}  # replica → when it was last seen with a lease
 
@@ -72,7 +78,7 @@ class ReplicaProcesses:
                 leased.update(names)
                 self._watch([*names, *self._replica.list_earlier()])
                 dead = await self.find_dead([*self._watched])
-                self.on_living(frozenset(leased - dead))
+                self._on_living(frozenset(leased - dead))
                 if dead:
                     log.info("found dead: replica %s", ", ".join(sorted(dead)))
                     await on_death()

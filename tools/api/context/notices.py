@@ -24,12 +24,16 @@ class CountedNotice(NamedTuple):
 class Notices:
     """One principal's notices: a background task that ended, a callback that fired. Each is delivered once.
 
-    `on_added(key)` and `on_dropped(key)` are called where other servers share them.
+    `on_added(notices, key)` and `on_dropped(key)` are called where other servers share them.
     """
 
-    def __init__(self) -> None:
-        self.on_added: Callable[[str], None] | None = None
-        self.on_dropped: Callable[[str], None] | None = None
+    def __init__(
+        self,
+        on_added: Callable[["Notices", str], None] = lambda notices, key: None,
+        on_dropped: Callable[[str], None] = lambda key: None,
+    ) -> None:
+        self._on_added = on_added
+        self._on_dropped = on_dropped
         self.by_key: dict[str, Notice] = {}  # oldest first
         self._times: dict[str, int] = {}
 
@@ -40,14 +44,12 @@ class Notices:
         self._times[key] = self._times.get(key, 0) + 1
         while len(self.by_key) > MAX_NOTICES:
             self._remove(next(iter(self.by_key)))
-        if self.on_added is not None:
-            self.on_added(key)
+        self._on_added(self, key)
 
     def drop(self, key: str) -> None:
         """Forget a notice that was delivered another way."""
         self._remove(key)
-        if self.on_dropped is not None:
-            self.on_dropped(key)
+        self._on_dropped(key)
 
     def export(self) -> dict[str, CountedNotice]:
         """Remove and return all notices, oldest first."""

@@ -37,10 +37,9 @@ class SharedNotices:
         self._dropped: dict[str, set[str]] = {}  # keys of notices that a running call has made needless
         bus.topics.subscribe(WAITING, self._receive, self._known.clear)
 
-    def attach(self, principal: str, notices: Notices) -> None:
-        """Share what is added to the principal's notices here."""
-        notices.on_added = partial(self._note_added, principal, notices)
-        notices.on_dropped = partial(self._note_dropped, principal)
+    def create_notices(self, principal: str) -> Notices:
+        """Return empty notices of the principal. What is added to them is shared."""
+        return Notices(partial(self._note_added, principal), partial(self._note_dropped, principal))
 
     async def fetch(self, principal: str, notices: Notices) -> None:
         """Bring the principal's notices here, for the result of a call."""

@@ -12,7 +12,7 @@ from toolgate.server.base.bus.memory_bus import MemoryBus
 from toolgate.server.base.bus.memory_keys import MemoryKeys
 from toolgate.server.base.bus.settings import BusSettings
 from toolgate.server.features.replicas.services.notices import WAITING, SharedNotices
-from toolgate.tools.api.context.notices import MAX_NOTICES, Notices
+from toolgate.tools.api.context.notices import MAX_NOTICES
 
 Run = Callable[..., None]
 
@@ -22,8 +22,7 @@ class Replica:
 
     def __init__(self, bus: Bus) -> None:
         self.shared = SharedNotices(bus)
-        self.notices = Notices()
-        self.shared.attach("ada", self.notices)
+        self.notices = self.shared.create_notices("ada")
 
     async def call(self, *dropped: str, scope: str = "") -> list[str]:
         """Return the news in the result of a call. `dropped`: what the call makes needless."""
