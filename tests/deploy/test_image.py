@@ -91,7 +91,10 @@ def test_nothing_in_it_gains_privileges_and_nothing_is_there_that_only_made_it(b
     assert [
         path for path, found in modes.items() if found.st_mode & (stat.S_ISUID | stat.S_ISGID) and path.is_file()
     ] == []
-    assert {path for path, found in modes.items() if found.st_uid == IMAGE.uid} == {built / "data"}
+    assert {path for path, found in modes.items() if found.st_uid == IMAGE.uid} == {
+        built / "data",
+        built / "run" / "toolgate-node",
+    }
     program = built / "opt" / "toolgate"
     assert [path for path in files if path.is_relative_to(program) and modes[path].st_mode & 0o022] == []
     assert not list(program.glob("lib/python3.*/site-packages/pip")) and not (built / "src").exists()

@@ -6,7 +6,7 @@ import resource
 import signal
 import socket
 from collections.abc import Callable, Coroutine, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
@@ -17,7 +17,6 @@ from toolgate.transports.http.wire.connections import MAX_CONNECTIONS, Connectio
 from toolgate.transports.http.wire.listener import Listener
 
 CLOSE_TIME = 2.0  # seconds for the last bytes to be sent
-ACCEPT_TURNS = 3  # of the event loop before the port closes: a connection in the kernel's queue would be reset
 
 
 class HttpServer(uvicorn.Server):
@@ -87,13 +86,15 @@ async def serve(
         if drain_time:
             begin_drain()
             connections.is_draining = True
-            for connection in list(server.server_state.connections):
-                assert isinstance(connection, HttpConnection)
-                connection.close_after_answer()
-            for _ in range(0 if is_handed else ACCEPT_TURNS):
-                await asyncio.sleep(0)
+            for each in list(server.server_state.connections):
+                assert isinstance(each, HttpConnection)
+                each.close_after_answer()
+        accepted = _accept_waiting(listening) if drain_time and not is_handed else []
         for accepting in getattr(server, "servers", ()):
             accepting.close()
+        protocol = partial(HttpConnection, listener, server_state=server.server_state)
+        for connection in accepted:
+            await loop.connect_accepted_socket(protocol, connection)
         if drain_time:
             await _drain(server, connections, second, drain_time)
         finishing = loop.create_task(finish())
@@ -118,6 +119,19 @@ def _create_server(listener: Listener) -> HttpServer:
         timeout_graceful_shutdown=int(CLOSE_TIME) + 1,
     )
     return HttpServer(config)
+
+
+def _accept_waiting(listening: socket.socket) -> list[socket.socket]:
+    """Return the connections in the kernel's queue, which would be reset when the port closes. The caller closes it in
+    the same turn of the event loop: in another one more would come.
+    """
+    accepted: list[socket.socket] = []
+    with suppress(OSError):  # BlockingIOError: there are no more
+        while True:
+            accepted.append(listening.accept()[0])
+    for connection in accepted:
+        connection.setblocking(False)
+    return accepted
 
 
 async def _drain(server: HttpServer, connections: Connections, second: asyncio.Event, seconds: float) -> None:

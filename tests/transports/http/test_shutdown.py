@@ -1,9 +1,12 @@
 """SIGTERM: open connections are served for a while, and their clients sent to another server."""
 
+import asyncio
 import contextlib
 import http.client
 import json
+import os
 import signal
+import socket
 import time
 from pathlib import Path
 from typing import Any
@@ -12,10 +15,16 @@ import pytest
 
 from tests.clients.raw_client import PATIENCE, STATELESS, eventually
 from tests.clients.raw_http_client import POSTED, Site, site
+from tests.clients.segments import receive_rest
 from tests.clients.surviving_client import META
 from tests.conftest import PROBE
 from tests.transports.test_restart import begin, streaming
 from tests.transports.test_rolling_restart import MODERN, call_wait
+from toolgate.server.base.limits.budget import Budget
+from toolgate.transports.http import server as http_server
+from toolgate.transports.http.wire.connections import Connections
+from toolgate.transports.http.wire.listener import Listener
+from toolgate.transports.http.wire.request import WholeResponse
 
 LONG = "60"  # seconds: a test that waits for it fails
 
@@ -47,6 +56,42 @@ def test_open_connections_are_served_once_more_and_new_ones_refused(tmp_path: Pa
         assert (ready.status, ready.getheader("connection")) == (503, "close")
         assert (answer.status, answer.getheader("connection")) == (200, "close")
         assert listening.process.wait(PATIENCE) == 0  # as no connection is open
+
+
+def test_a_connection_that_the_server_has_not_seen_yet_is_answered() -> None:
+    """It waits in the kernel's queue, and would be reset when the port closes."""
+    request = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    answers: list[bytes] = []
+
+    async def main() -> None:
+        bound = http_server.bind("127.0.0.1", 0)
+        address = bound.getsockname()
+        with contextlib.ExitStack() as stack:
+
+            def connect() -> socket.socket:
+                wire = stack.enter_context(socket.create_connection(address, PATIENCE))
+                wire.sendall(request)
+                return wire
+
+            async def finish() -> None:
+                pass
+
+            late: list[socket.socket] = []
+            listener = Listener(lambda _: WholeResponse(200), Connections(), Budget(2**20, 2**20))
+
+            def connect_late() -> None:
+                late.extend(connect() for _ in range(9))
+
+            serving = http_server.serve(listener, bound, finish, begin_drain=connect_late, drain_time=PATIENCE)
+            task = asyncio.create_task(serving)
+            with connect() as first:
+                await asyncio.to_thread(first.recv, 1)  # it serves
+            os.kill(os.getpid(), signal.SIGTERM)
+            await task
+            answers.extend(receive_rest(wire) for wire in late)
+
+    asyncio.run(main())
+    assert [answer[:12] for answer in answers] == [b"HTTP/1.1 200"] * 9
 
 
 def test_a_standing_stream_ends_with_a_short_retry(tmp_path: Path) -> None:
