@@ -133,7 +133,7 @@ def test_a_call_of_a_server_whose_program_was_removed_says_so(tmp_path: Path) ->
 
         ask("initialize", protocolVersion="2025-11-25", capabilities={}, clientInfo={"name": "test", "version": "1"})
         shutil.rmtree(tmp_path / "toolgate" / "tools")
-        answer = ask("tools/call", name="TaskManager", arguments={"operation": "list"})
+        answer = ask("tools/call", name="ReadDocs", arguments={"url": "http://127.0.0.1/"})
         process.stdin.close()
     assert re.fullmatch(
         "internal error, reference [0-9a-f]{12}; the server's program has changed or was removed since it started: "

@@ -5,6 +5,7 @@ from html import unescape
 
 import pytest
 
+from tests.needed_features import require_for
 from tests.server.cli import terminal_pictures
 from tests.server.cli.terminal_pictures import FOLDER, SCENES, draw, play
 
@@ -21,6 +22,8 @@ def texts(svg: str) -> list[str]:
 
 def test_the_picture_of_the_terminal_shows_what_the_program_prints() -> None:
     scene = SCENES["terminal"]
+    for command in scene.commands:
+        require_for(command.removeprefix("toolgate "))
     drawn = draw(play(scene), scene.title)
     assert texts(drawn) == texts((FOLDER / "terminal.svg").read_text()), "make pictures draws it again"
     assert "paste into a client" in drawn and "\033" not in drawn

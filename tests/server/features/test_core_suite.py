@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.needed_features import FEATURES
+from tests.needed_features import FEATURES, list_deleted
 from tests.server.features.reduced_copy import copy_repository
 from tests.servers.open_folder import open_folder
 
+pytestmark = pytest.mark.skipif(bool(list_deleted()), reason="it deletes them itself")
 ROOMS = ("tests/architecture", "tests/server", "tests/transports", "tests/tools")
 BRIEF = "test_rooms or test_features or test_state_files"  # which name what features have
 BRIEF_WITHIN, WITHIN = 300.0, 3 * 3600.0  # seconds, on a busy machine

@@ -16,7 +16,7 @@ import pytest
 
 from tests.clients.raw_client import PATIENCE, ROOT
 from tests.clients.raw_http_client import Site
-from tests.needed_features import FEATURES, needs_deleted
+from tests.needed_features import FEATURES, list_deleted, needs_deleted
 from tests.server.features.reduced_copy import copy_without
 
 WORDS = {  # by folder: what shows the feature
@@ -36,6 +36,7 @@ for place, words in enumerate(sys.argv[1:]):
     assert main.run((*words.split(), "--help")) == 0
 """  # the helps of several commands
 PROGRAM = (sys.executable, "-m", "toolgate.server")
+pytestmark = pytest.mark.skipif(bool(list_deleted()), reason="it deletes them itself")
 LARGEST = ("events", "nodes", "postgres", "replicas", "mounts", "all")  # the soak tries the small ones, too
 
 

@@ -380,6 +380,7 @@ def test_a_mirrored_header_is_compared_with_the_converted_value(
 
 
 def test_the_filter_of_an_event_is_read_in_the_same_way(connect: Start) -> None:
+    require("events")
     server = connect()
     params = {"name": "command.ended", "cursor": None}
     for value in ("5", 5):

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.clients.raw_client import REVISIONS, STATELESS, WITH_SESSION, Refusal, Server, eventually
+from tests.needed_features import list_deleted
 
 pytestmark = pytest.mark.pairs
 
@@ -68,7 +69,7 @@ def test_capabilities_declare_what_is_served(connect: Start) -> None:
         "prompts": {"listChanged": True},
         "resources": {"subscribe": True, "listChanged": True},
         "logging": {},
-        "events": {},
+        **({} if "events" in list_deleted() else {"events": {}}),
     }
     assert connect().hello["capabilities"] == {**served, "completions": {}}
     assert connect(revision="2024-11-05").hello["capabilities"] == served
@@ -470,7 +471,8 @@ def test_a_subscription_to_nothing_ends_after_its_acknowledgement(connect: Start
 @pytest.mark.parametrize("value", ["true", "false", "", 1, 0, [], {}])
 def test_a_list_subscription_that_is_no_boolean_is_refused(connect: Start, value: Any) -> None:
     server = connect(revision=STATELESS)
-    for field in ("toolsListChanged", "promptsListChanged", "resourcesListChanged", "eventsListChanged"):
+    of_events = [] if "events" in list_deleted() else ["eventsListChanged"]
+    for field in ("toolsListChanged", "promptsListChanged", "resourcesListChanged", *of_events):
         refusal = refused(server, "subscriptions/listen", {"notifications": {"toolsListChanged": True, field: value}})
         assert (refusal.code, refusal.message) == (-32602, f"'{field}' must be true or false")
 

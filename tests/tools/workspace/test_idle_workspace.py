@@ -59,7 +59,7 @@ def test_calls_that_come_while_a_workspace_closes_are_served(tmp_path: Path) -> 
     async def body() -> None:
         closings = Closings()
         async with idle_workspace(tmp_path, closings) as mine:
-            for number in range(1, 21):
+            for number in range(1, 201):
                 _, end = await mine.execute("echo in", wait=BOUND, limit=99)
                 assert end is not None and end.excerpt.text == "in\n"
                 task = await mine.start(f"echo {number}", background=True, key=str(number))
@@ -70,7 +70,9 @@ def test_calls_that_come_while_a_workspace_closes_are_served(tmp_path: Path) -> 
                 )
                 assert [run.id for run in listed] == [2 * each for each in range(1, number + 1)]
                 assert output.text == f"{number}\n" and file == mine.root / "file"
-            assert closings.count > 1
+                if number >= 20 and closings.count > 1:  # on a busy machine a call often comes before
+                    return
+            raise AssertionError("it was not closed between two calls")
 
     asyncio.run(body())
 

@@ -114,6 +114,7 @@ def test_with_an_external_issuer_only_the_public_part_is_shown(tmp_path: Path) -
 
 
 def test_a_person_without_an_app_is_led_to_connect_one_and_the_page_follows(arrive: Any, signed: Signed) -> None:
+    require("clients")
     zoe = AppUser(signed, "zoe", "Workbench", is_connected=False)
     page = arrive("zoe")
     is_live(page)
@@ -129,6 +130,7 @@ def test_a_person_without_an_app_is_led_to_connect_one_and_the_page_follows(arri
 
 
 def test_calls_are_seen_as_they_happen_and_output_as_it_comes_and_stop_stops(arrive: Any, ada: AppUser) -> None:
+    require("telemetry")
     page = arrive("ada")
     is_live(page)
     id = ada.run("echo 'one \x1b[31mred\x1b[0m'; read -t 600 < <(sleep 600); echo never")

@@ -17,6 +17,7 @@ import pytest
 
 from tests.clients.raw_client import COMMAND, PATIENCE, eventually
 from tests.clients.raw_http_client import Site, site
+from tests.needed_features import require_for
 from tests.server.auth.http_browser import Person
 from tests.server.cli.test_cli import run
 from toolgate.server.cli.sign_in.credentials import CredentialStore, SignIn
@@ -64,6 +65,7 @@ def stored(place: Site, home: Path) -> tuple[CredentialStore, SignIn]:
 
 
 def test_a_person_signs_in_once_and_handles_no_token(place: Site, tmp_path: Path) -> None:
+    require_for("doctor --url")
     url = f"{place.url}/mcp"
     before = run(tmp_path, "tools", "--url", url)
     way = f"Not signed in. Run `toolgate login {url}`, or set TOOLGATE_TOKEN."

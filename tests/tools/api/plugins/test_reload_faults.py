@@ -11,6 +11,7 @@ from urllib.parse import quote
 import pytest
 
 from tests.clients.raw_client import PATIENCE, Server, eventually
+from tests.needed_features import require
 from toolgate.server.app.app import App
 from toolgate.server.app.builtin_tools import TOOLS
 from toolgate.server.base import watch
@@ -298,6 +299,7 @@ def test_a_plugin_too_large_for_the_server_is_told_what_helps(tmp_path: Path) ->
 
 
 def test_a_plugin_too_large_for_the_server_runs_in_a_process_of_its_own(start: Start, tmp_path: Path) -> None:
+    require("mounts")
     write(tmp_path / "plugins", "a.py", "__isolate__ = True\n" + saying("large") + "# " + "x" * 2**20)
     assert start("-p", str(tmp_path / "plugins")).text("say") == "large"
 
