@@ -17,6 +17,7 @@ from toolgate.transports.http.wire.connections import MAX_CONNECTIONS, Connectio
 from toolgate.transports.http.wire.listener import Listener
 
 CLOSE_TIME = 2.0  # seconds for the last bytes to be sent
+BACKLOG = 2_048  # connections that wait in the kernel's queue
 
 
 class HttpServer(uvicorn.Server):
@@ -41,7 +42,7 @@ def bind(host: str, port: int) -> socket.socket:
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind(address)
-        bound.listen(2_048)
+        bound.listen(BACKLOG)
         bound.setblocking(False)
     except BaseException:
         bound.close()
@@ -123,14 +124,14 @@ def _create_server(listener: Listener) -> HttpServer:
 
 def _accept_waiting(listening: socket.socket) -> list[socket.socket]:
     """Return the connections in the kernel's queue, which would be reset when the port closes. The caller closes it in
-    the same turn of the event loop: in another one more would come.
+    the same turn of the event loop: in another one more would come. A flood of new ones does not delay the end.
     """
     accepted: list[socket.socket] = []
     with suppress(OSError):  # BlockingIOError: there are no more
-        while True:
-            accepted.append(listening.accept()[0])
-    for connection in accepted:
-        connection.setblocking(False)
+        for _ in range(BACKLOG):
+            connection, _address = listening.accept()
+            connection.setblocking(False)
+            accepted.append(connection)
     return accepted
 
 
