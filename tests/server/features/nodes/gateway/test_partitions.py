@@ -15,7 +15,7 @@ from tests.tools.shell_commands import BOUND, Caller, living, text_of
 from toolgate.tools.api.errors import ToolError
 
 WITHIN = 2.0  # seconds: what is promised of a call while the node can't be reached
-BUSY = 3  # times as long may pass on a machine with other work
+BUSY = 2  # times as long may pass on a machine with other work: less than the 6 seconds until a link counts as lost
 CALLS = 0.1  # seconds that a call of the load takes
 
 NOTICED = 15.0  # seconds: 6 until the node knows, 3 in which the gateway may come back, and a slow machine
