@@ -11,6 +11,8 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.clients.raw_client import PATIENCE
 from tests.servers.http_in_process import inside
 from tests.transports.test_streamable_http import modern
@@ -127,16 +129,26 @@ def test_the_rest_of_a_refused_body_is_read_for_a_while_only(tmp_path: Path) -> 
     serving(tmp_path, body, wire=SHORT)
 
 
-def test_a_client_that_waits_with_its_body_is_refused_on_a_connection_that_closes(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("lines", "status"),
+    [
+        (b"", b"415"),
+        (b"Expect: 100-continue\r\n", b"415"),
+        (b"Expect: 100-continue\r\nVia: 1.1 a\r\n", b"403"),  # from a proxy: the body may come without being asked for
+    ],
+)
+def test_a_client_that_waits_with_its_body_is_refused_on_a_connection_that_closes(
+    tmp_path: Path, lines: bytes, status: bytes
+) -> None:
     def post(port: int) -> bytes:
         head = HEAD.replace(b"application/json", b"text/plain")
         with socket.create_connection(("127.0.0.1", port), PATIENCE) as wire:
-            wire.sendall(head + b"Content-Length: 3000000\r\n\r\n")
+            wire.sendall(head + lines + b"Content-Length: 3000000\r\n\r\n")
             return whole_answer(wire)
 
     async def body(port: int, here: Any) -> None:
         came = await asyncio.to_thread(post, port)
-        assert came.startswith(b"HTTP/1.1 415")
+        assert came.startswith(b"HTTP/1.1 " + status)
         assert b"\r\nconnection: close\r\n" in came
 
     serving(tmp_path, body, wire=SHORT)
