@@ -19,7 +19,7 @@ ETC = (  # what programs need, and no file that may hold secrets
     "terminfo timezone xattr.conf xdg"
 )
 DEVICES_SHM = "/dev/shm"  # noqa: S108  # the sandbox's own
-VAR_TMP = "/var/tmp"  # noqa: S108
+VAR_TMP = "/var/tmp"  # noqa: S108  # the sandbox's own
 NAME = "sandbox"  # the host name inside, unrelated to the real one
 USER = "user"
 
