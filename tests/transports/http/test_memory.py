@@ -11,8 +11,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tests.clients.raw_client import COMMAND, eventually
 from tests.clients.raw_http_client import Site, site
 from tests.needed_features import require
@@ -41,6 +39,16 @@ def closed(wires: list[socket.socket]) -> Iterator[None]:
     finally:
         for wire in wires:
             wire.close()
+
+
+def read_stream(wire: socket.socket) -> bytes:
+    """Return what is left of an answer in chunks."""
+    whole = bytearray()
+    while not whole.endswith(b"\r\n0\r\n\r\n"):
+        part = wire.recv(MIB)
+        assert part, f"the answer ends after {len(whole)} bytes"
+        whole += part
+    return bytes(whole)
 
 
 def posted(session: str, **headers: str) -> str:
@@ -111,26 +119,38 @@ def test_unread_answers_are_refused_in_the_end(tmp_path: Path) -> None:
         assert resident(listening.process.pid) < 600 * MIB
 
 
-@pytest.mark.soak
-def test_large_answers_on_streams_wait_until_there_is_room(tmp_path: Path) -> None:
+def test_a_large_answer_on_a_stream_waits_until_there_is_room(tmp_path: Path) -> None:
     with site(tmp_path) as listening:
-        requests = reads(tmp_path / "work", 14)
+        *others, request = reads(tmp_path / "work", 30)
+        id = opened(listening, "2025-06-18")
+        unread = [send(listening.port, posted(id, Accept="application/json"), json.dumps(r).encode()) for r in others]
+        with closed(unread):
+            assert eventually(lambda: len(select.select(unread, [], [], 0)[0]) == len(unread))  # the last are refused
+            with send(listening.port, posted(id, Accept="text/event-stream"), json.dumps(request).encode()) as wire:
+                assert eventually(lambda: gauge(listening, "events") > FILE)
+                assert b'"jsonrpc"' not in wire.recv(MIB)
+                assert gauge(listening, "answers") <= 64 * MIB
+                for other in unread:
+                    other.close()
+                assert len(read_stream(wire)) > FILE
+
+
+def test_streams_without_readers_end_for_an_answer_that_needs_their_room(tmp_path: Path) -> None:
+    with site(tmp_path) as listening:
+        *others, request = reads(tmp_path / "work", 14)
         id = opened(listening, "2025-06-18")
         head = posted(id, Accept="text/event-stream")
-        wires = [send(listening.port, head, json.dumps(request).encode()) for request in requests]
-        last = wires.pop()
-        with closed([last]):
-            with closed(wires):
-                assert b" 200 OK" in last.recv(1_000)
-                assert eventually(lambda: gauge(listening, "events") > FILE)
-                assert gauge(listening, "answers") <= 64 * MIB
-            whole = b""
-            while b'"jsonrpc"' not in whole or not whole.endswith(b"0\r\n\r\n"):
-                whole += last.recv(MIB)
-            assert len(whole) > FILE
-        assert (
-            resident(listening.process.pid) < 600 * MIB
-        )  # both budgets of a principal, and a copy of what is being written
+        with closed([send(listening.port, head, json.dumps(other).encode()) for other in others]):
+            assert eventually(lambda: gauge(listening, "events") > 6 * FILE)
+            with send(listening.port, head, json.dumps(request).encode()) as wire:
+                assert b"there is no room for this answer" in read_stream(wire)
+            assert gauge(listening, "answers") <= 64 * MIB
+        assert eventually(lambda: gauge(listening, "answers") == 0)
+        with send(listening.port, head, json.dumps(request).encode()) as wire:
+            assert len(read_stream(wire)) > FILE
+        assert gauge(listening, "events") <= 64 * MIB
+        # both budgets of a principal, and a copy of what is being written
+        assert resident(listening.process.pid) < 600 * MIB
 
 
 def test_bodies_that_are_half_sent_take_no_more_than_their_share(tmp_path: Path) -> None:
