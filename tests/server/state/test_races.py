@@ -14,6 +14,7 @@ from toolgate.server.state import tables
 from toolgate.server.state.keys import rows as key_rows
 from toolgate.server.state.keys.file import KeyFile
 from toolgate.server.state.keys.sealed_state import Sealer
+from toolgate.server.state.live_processes import LiveProcesses
 from toolgate.server.state.rows import grants as grant_rows
 from toolgate.server.state.rows import people as people_rows
 from toolgate.server.state.rows.callback_timer import CallbackTimer, serves_everyone
@@ -53,12 +54,21 @@ async def both(stores: Stores, work: Callable[[Store], Awaitable[Any]]) -> list[
     return await asyncio.gather(*(work(store) for store in stores))
 
 
+async def close(process: LiveProcesses, *, seen_by: LiveProcesses) -> None:
+    """End a process, and wait until the store knows: PostgreSQL notices the end of a connection a moment later."""
+    name = process.own_name()
+    process.close()
+    async with asyncio.timeout(10):
+        while not await seen_by.find_dead([name]):
+            await asyncio.sleep(0)
+
+
 def test_a_callback_of_a_dead_process_fires_once(race: Callable[..., None]) -> None:
     async def trial(_number: int, stores: Stores) -> None:
         registries = [store.open_processes() for store in stores]
         owner = CallbackTimer(stores[0], lambda _: None, now=lambda: NOW)
         await CallbackStore(stores[0], owner, "ada", "").set("tea", 10, 1)
-        await owner.stop()
+        await close(owner.processes, seen_by=registries[0])
         claims = (
             DueCallbacks(store, registry, serves_everyone, lambda: NOW + 60.0).claim()
             for store, registry in zip(stores, registries, strict=True)
@@ -75,7 +85,7 @@ def test_a_task_of_a_dead_process_is_adopted_once(race: Callable[..., None]) -> 
         registries = [store.open_processes() for store in stores]
         dead = stores[0].open_processes()
         await TaskRows(stores[0], dead, lambda: NOW, "").add(f"task {number}", "ada", 60.0, b"{}")
-        dead.close()
+        await close(dead, seen_by=registries[0])
         rows = [TaskRows(store, each, lambda: NOW, "") for store, each in zip(stores, registries, strict=True)]
         assert sum(map(len, await asyncio.gather(*(each.adopt(serves_everyone) for each in rows)))) == 1
         await rows[0].remove(f"task {number}")
