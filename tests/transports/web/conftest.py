@@ -1,5 +1,6 @@
 """Fixtures: one server with sign-in for the pages of this room, its users, and their browsers."""
 
+import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -11,6 +12,7 @@ from tests.server.auth.sign_in_server import PASSWORD
 from tests.servers.home_page_server import AppUser
 
 APP = "Fern<b>hill</b>"
+NUMBERS = itertools.count(1)
 
 
 @pytest.fixture(scope="package")
@@ -27,6 +29,13 @@ def ada(signed: Signed) -> AppUser:
 @pytest.fixture(scope="package")
 def bob(signed: Signed) -> AppUser:
     return AppUser(signed, "bob", "Workbench")
+
+
+@pytest.fixture
+def newcomer(signed: Signed) -> AppUser:
+    """A person whose page nobody has opened: their calls wait for no answer there. The server may see later that the
+    page of an earlier test was closed, and a call waits for that person as long as a call may take."""
+    return AppUser(signed, f"newcomer-{next(NUMBERS)}", "Loom")
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from tests.clients.raw_client import PATIENCE
-from tests.server.auth.minted_tokens import Signed
 from tests.server.auth.sign_in_server import Browser
 from tests.servers.home_page_server import AppUser
 from tests.transports.web.conftest import is_live, told
@@ -52,11 +51,10 @@ def test_a_command_is_shown_as_it_is_and_allowed_for_good_until_that_is_ended(
         assert "declined" in asked.result(PATIENCE)
 
 
-def test_an_approval_is_given_and_ended_by_its_person_alone(signed: Signed, bob: AppUser) -> None:
-    dan = AppUser(signed, "dan", "Loom")  # no page of his was open: no call waits for it
+def test_an_approval_is_given_and_ended_by_its_person_alone(newcomer: AppUser, bob: AppUser) -> None:
     command = "rm -f account.tmp; echo gone"
-    assert "can answer at" in result(dan, command)
-    mine, other = dan.browser(), bob.browser()
+    assert "can answer at" in result(newcomer, command)
+    mine, other = newcomer.browser(), bob.browser()
 
     def press(browser: Browser, button: str, id: str) -> int:
         page = browser.get("/account" if button == "forget" else "/").text.rpartition("<main>")[2]
@@ -68,32 +66,34 @@ def test_an_approval_is_given_and_ended_by_its_person_alone(signed: Signed, bob:
 
     question = find("/", "always")
     assert [press(browser, "always", question) for browser in (other, mine, mine)] == [404, 200, 409]
-    assert "gone" in result(dan, command)
+    assert "gone" in result(newcomer, command)
     approval = find("/account", "forget")
     assert [press(browser, "forget", approval) for browser in (other, mine, mine)] == [404, 200, 404]
-    assert "can answer at" in result(dan, command)
+    assert "can answer at" in result(newcomer, command)
     assert press(mine, "decline", find("/", "decline")) == 200
 
 
 def test_an_approval_for_the_session_ends_with_it_and_works_without_a_script(
-    arrive: Callable[..., Any], ada: AppUser
+    arrive: Callable[..., Any], newcomer: AppUser
 ) -> None:
     command = "rm -f session.tmp; echo removed"
-    assert "The person can answer at" in result(ada, command)
-    page = arrive("ada", java_script_enabled=False)
+    assert "The person can answer at" in result(newcomer, command)
+    page = arrive(newcomer.name, java_script_enabled=False)
     page.get_by_role("button", name="Allow for this session").click()
     page.get_by_text("You allowed this for the session.").wait_for()
     for _ in range(2):
-        assert "removed" in result(ada, command)
-    ada.approve()  # opens another session
-    assert "takes a person's approval" in result(ada, command)
+        assert "removed" in result(newcomer, command)
+    newcomer.approve()  # opens another session
+    assert "takes a person's approval" in result(newcomer, command)
     page.reload()
     page.get_by_role("button", name="Deny").click()
 
 
-def test_a_long_command_scrolls_in_its_block(arrive: Callable[..., Any], ada: AppUser) -> None:
-    assert "can answer at" in result(ada, "rm -f x\n" + "\n".join(f"echo line {n} {'x' * 200}" for n in range(100)))
-    page = arrive("ada", "phone")
+def test_a_long_command_scrolls_in_its_block(arrive: Callable[..., Any], newcomer: AppUser) -> None:
+    assert "can answer at" in result(
+        newcomer, "rm -f x\n" + "\n".join(f"echo line {n} {'x' * 200}" for n in range(100))
+    )
+    page = arrive(newcomer.name, "phone")
     block = page.get_by_role("region", name="The command")
     assert block.evaluate("each => each.scrollHeight > each.clientHeight && each.clientHeight < innerHeight / 2")
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
@@ -104,11 +104,10 @@ def test_a_long_command_scrolls_in_its_block(arrive: Callable[..., Any], ada: Ap
     assert page.locator("#told").evaluate("each => each.getBoundingClientRect().top >= 0")  # scrolled as it is
 
 
-def test_each_block_that_hides_text_says_so_on_a_phone(arrive: Callable[..., Any], signed: Signed) -> None:
-    eve = AppUser(signed, "eva", "Loom")  # no page of hers was open: no call waits for it
-    assert "can answer at" in result(eve, "rm -f " + "x" * 800)
-    assert "can answer at" in str(eve.call("echo", text="y" * 3_000))
-    page = arrive("eva", "phone")
+def test_each_block_that_hides_text_says_so_on_a_phone(arrive: Callable[..., Any], newcomer: AppUser) -> None:
+    assert "can answer at" in result(newcomer, "rm -f " + "x" * 800)
+    assert "can answer at" in str(newcomer.call("echo", text="y" * 3_000))
+    page = arrive(newcomer.name, "phone")
     blocks = page.locator(".question pre")
     hides = "each => each.scrollHeight > each.clientHeight"
     says = "each => /characters: scroll/.test(each.nextElementSibling.textContent)"
@@ -119,11 +118,10 @@ def test_each_block_that_hides_text_says_so_on_a_phone(arrive: Callable[..., Any
         page.reload()
 
 
-def test_approvals_are_decided_by_keyboard_alone(arrive: Callable[..., Any], signed: Signed) -> None:
-    cyd = AppUser(signed, "cyd", "Loom")
+def test_approvals_are_decided_by_keyboard_alone(arrive: Callable[..., Any], newcomer: AppUser) -> None:
     for name in ("one", "two", "three"):
-        assert "can answer at" in result(cyd, f"rm -f {name}.tmp; echo {name}")
-    page = arrive("cyd")
+        assert "can answer at" in result(newcomer, f"rm -f {name}.tmp; echo {name}")
+    page = arrive(newcomer.name)
     is_live(page)
     steps = {"one": "Allow once", "two": "Deny", "three": "Always allow this command"}
     for n, (name, button) in enumerate(steps.items()):
@@ -133,7 +131,7 @@ def test_approvals_are_decided_by_keyboard_alone(arrive: Callable[..., Any], sig
         page.keyboard.press("Enter")
         told(page, ("You allowed this call.", "You refused this call.", "You allowed this for good")[n])
         page.locator(".question").nth(2 - n).wait_for(state="detached")
-        assert ("declined" if button == "Deny" else name) in result(cyd, f"rm -f {name}.tmp; echo {name}")
+        assert ("declined" if button == "Deny" else name) in result(newcomer, f"rm -f {name}.tmp; echo {name}")
     row = page.locator("#part-approvals .row", has_text="three.tmp")
     row.wait_for()
     end = "End approval of rm -f three.tmp; echo three"
@@ -147,7 +145,7 @@ def test_approvals_are_decided_by_keyboard_alone(arrive: Callable[..., Any], sig
     page.keyboard.press("Enter")
     row.wait_for(state="detached")
     with ThreadPoolExecutor(1) as thread:
-        asked = thread.submit(result, cyd, "rm -f three.tmp; echo three")
+        asked = thread.submit(result, newcomer, "rm -f three.tmp; echo three")
         page.get_by_role("button", name="Deny").click()
         told(page, "You refused this call.")
         assert "declined" in asked.result(PATIENCE)

@@ -86,22 +86,24 @@ def test_enter_in_a_text_field_sends_the_answer(arrive: Callable[..., Any], ada:
         assert asked.result(PATIENCE)["content"][0]["text"] == "Ada"
 
 
-def test_a_question_is_answered_without_a_script(arrive: Callable[..., Any], ada: AppUser) -> None:
-    told_model = ask(ada, DATABASE)
+def test_a_question_is_answered_without_a_script(arrive: Callable[..., Any], newcomer: AppUser) -> None:
+    told_model = ask(newcomer, DATABASE)
     assert "The person can answer at" in told_model
-    page = arrive("ada", java_script_enabled=False)
+    page = arrive(newcomer.name, java_script_enabled=False)
     assert page.title().startswith("(1) ")
     card = page.locator(".question")
     card.get_by_label("Other", exact=True).check()
     card.get_by_label("Your own answer").fill("MariaDB")
     card.get_by_role("button", name="Send the answer").click()
     page.get_by_text("Your answer was sent.").wait_for()
-    assert read(ask(ada, DATABASE)) == answered("MariaDB")
+    assert read(ask(newcomer, DATABASE)) == answered("MariaDB")
 
 
-def test_what_a_person_has_chosen_stays_while_the_page_is_updated(arrive: Callable[..., Any], ada: AppUser) -> None:
-    assert "can answer at" in ask(ada, DATABASE)
-    page = arrive("ada")
+def test_what_a_person_has_chosen_stays_while_the_page_is_updated(
+    arrive: Callable[..., Any], newcomer: AppUser
+) -> None:
+    assert "can answer at" in ask(newcomer, DATABASE)
+    page = arrive(newcomer.name)
     is_live(page)
     card = page.locator(".question")
     card.get_by_label("Other", exact=True).check()
@@ -109,7 +111,7 @@ def test_what_a_person_has_chosen_stays_while_the_page_is_updated(arrive: Callab
     page.locator("h1").click()
     before = card.inner_html()
     with ThreadPoolExecutor(1) as thread:
-        asked = thread.submit(ask, ada, DATABASE)  # the same question waits on: its expiry changes
+        asked = thread.submit(ask, newcomer, DATABASE)  # the same question waits on: its expiry changes
         page.evaluate("document.activeElement.blur()")
         page.locator("#part-questions time").last.evaluate("each => each.dateTime = '2020-01-01T00:00:00Z'")
         assert eventually(lambda: card.inner_html() != before)

@@ -9,7 +9,6 @@ import pytest
 
 from tests.clients.chromium import HIDE, NOTIFICATIONS
 from tests.clients.raw_client import PATIENCE, eventually
-from tests.server.auth.minted_tokens import Signed
 from tests.servers.home_page_server import AppUser
 from tests.transports.web.conftest import is_live, told
 
@@ -73,11 +72,12 @@ def test_the_tabs_of_a_browser_share_one_stream_and_the_next_takes_over(
         page.locator(f"#run-{id}").get_by_text("stopped").wait_for()
 
 
-def test_a_call_is_listed_as_waiting_and_then_as_it_was_decided(arrive: Callable[..., Any], signed: Signed) -> None:
-    dora = AppUser(signed, "dora", "Kiln")
-    assert "can answer at" in str(dora.call("echo", text="left"))
-    dora.call("AskUserQuestion", questions_json='{"questions": [{"question": "Which?", "options": ["one", "two"]}]}')
-    page = arrive("dora")
+def test_a_call_is_listed_as_waiting_and_then_as_it_was_decided(arrive: Callable[..., Any], newcomer: AppUser) -> None:
+    assert "can answer at" in str(newcomer.call("echo", text="left"))
+    newcomer.call(
+        "AskUserQuestion", questions_json='{"questions": [{"question": "Which?", "options": ["one", "two"]}]}'
+    )
+    page = arrive(newcomer.name)
     is_live(page)
     newest, second = (page.locator("#part-calls .call").nth(n) for n in range(2))
     second.get_by_text("waiting for you").wait_for()
@@ -86,9 +86,9 @@ def test_a_call_is_listed_as_waiting_and_then_as_it_was_decided(arrive: Callable
     newest.get_by_text("waiting for you").wait_for()
     page.get_by_role("button", name="Decline").click()
     newest.get_by_text("you declined").wait_for()
-    assert dora.call("echo", text="left")["content"][0]["text"] == "left"
+    assert newcomer.call("echo", text="left")["content"][0]["text"] == "left"
     with ThreadPoolExecutor(1) as thread:
-        asked = thread.submit(dora.call, "echo", text="held")
+        asked = thread.submit(newcomer.call, "echo", text="held")
         newest.get_by_text("waiting for you").wait_for()
         page.get_by_role("button", name="Deny").click()
         asked.result(PATIENCE)
