@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from toolgate.server.base.rpc import frames
-from toolgate.server.base.rpc.fair_room import FairRoom
+from toolgate.server.features.nodes.fair_room import FairRoom
 from toolgate.server.features.nodes.gateway import message_bounds
 from toolgate.server.features.nodes.messages import NodeAnswer, NodeRequest
 

@@ -12,7 +12,7 @@ import msgspec
 from toolgate.server.base.principals.principal import LOCAL_NAME
 from toolgate.server.base.rpc import frames
 from toolgate.server.base.rpc.errors import ErrorData
-from toolgate.server.base.rpc.fair_room import FairRoom
+from toolgate.server.features.nodes.fair_room import FairRoom
 from toolgate.server.features.nodes.messages import (
     ERRORS,
     MAX_DATA,

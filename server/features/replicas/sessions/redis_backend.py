@@ -12,17 +12,17 @@ import msgspec
 
 from toolgate.server.base.bus.bus import BusUnreachableError, Streams
 from toolgate.server.base.principals.principal import Principal
-from toolgate.server.features.replicas.sessions.redis_records import RedisSessionRecords
-from toolgate.server.features.replicas.sessions.stream_entries import format_entry
-from toolgate.server.protocol.errors import InternalError
-from toolgate.server.protocol.messages import Inbound, Notification, Outbound, decode_value, encode_value
-from toolgate.server.protocol.revisions import WITH_SESSION
-from toolgate.server.protocol.session_record import (
+from toolgate.server.features.replicas.sessions.record import (
     SessionRecord,
     decode_record,
     encode_record,
     merge_records,
 )
+from toolgate.server.features.replicas.sessions.redis_records import RedisSessionRecords
+from toolgate.server.features.replicas.sessions.stream_entries import format_entry
+from toolgate.server.protocol.errors import InternalError
+from toolgate.server.protocol.messages import Inbound, Notification, Outbound, decode_value, encode_value
+from toolgate.server.protocol.revisions import WITH_SESSION
 from toolgate.transports.http.sessions.event_stream import EventStream
 from toolgate.transports.http.sessions.session import HttpSession, union_scopes
 

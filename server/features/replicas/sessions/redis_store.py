@@ -17,6 +17,7 @@ import msgspec
 from toolgate.server.base.bus.bus import Bus, BusUnreachableError, NoReplyError, UndeliveredError
 from toolgate.server.base.bus.replica_ids import parse_id
 from toolgate.server.base.principals.principal import Principal
+from toolgate.server.features.replicas.sessions.record import SessionRecord, decode_record
 from toolgate.server.features.replicas.sessions.redis_backend import RedisBackend, SessionEndedError
 from toolgate.server.features.replicas.sessions.redis_records import RedisSessionRecords
 from toolgate.server.features.replicas.sessions.resumed_streams import ResumedStreams
@@ -26,7 +27,6 @@ from toolgate.server.protocol.dispatcher import Dispatcher
 from toolgate.server.protocol.message_ids import Id, is_id
 from toolgate.server.protocol.messages import Inbound, Notification, Request, Response
 from toolgate.server.protocol.session import Session, hash_key
-from toolgate.server.protocol.session_record import SessionRecord, decode_record
 from toolgate.transports.http.sessions.event_stream import EventStream
 from toolgate.transports.http.sessions.session import HttpSession
 from toolgate.transports.http.sessions.sessions import IDLE, AnySession, Sessions

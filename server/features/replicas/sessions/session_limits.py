@@ -8,8 +8,8 @@ import msgspec
 
 from toolgate.server.base.bus.bus import Keys
 from toolgate.server.base.principals.principal import Principal
+from toolgate.server.features.replicas.sessions.record import decode_record
 from toolgate.server.features.replicas.sessions.redis_records import RedisSessionRecords
-from toolgate.server.protocol.session_record import decode_record
 
 DAY = 86_400.0  # seconds that a list lives after the last session was opened
 TRIES = 5  # of writing a list that others change at the same time

@@ -11,10 +11,10 @@ import msgspec
 
 from toolgate.server.base.bus.bus import Bus, BusUnreachableError, NoReplyError, UndeliveredError
 from toolgate.server.base.principals.scopes import NOTHING, has_scopes
+from toolgate.server.features.replicas.sessions.record import decode_record
 from toolgate.server.features.replicas.sessions.redis_backend import RedisBackend, SessionEndedError, start_work
 from toolgate.server.features.replicas.sessions.redis_records import RedisSessionRecords, WaitingMessage
 from toolgate.server.protocol.messages import Notification, Outbound, encode
-from toolgate.server.protocol.session_record import decode_record
 from toolgate.transports.http.sessions.event_stream import MERGEABLE
 
 KIND = "session-message"

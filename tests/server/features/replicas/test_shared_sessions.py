@@ -11,13 +11,13 @@ from tests.clients.raw_client import PATIENCE
 from toolgate.server.base.bus.bus import Bus
 from toolgate.server.base.principals.principal import Principal
 from toolgate.server.features.replicas.open_bus import open_bus
+from toolgate.server.features.replicas.sessions.record import SessionRecord, decode_record, encode_record
 from toolgate.server.features.replicas.sessions.redis_records import MAX_WAITING, RedisSessionRecords, WaitingMessage
 from toolgate.server.features.replicas.sessions.redis_store import RedisSessionStore
 from toolgate.server.features.replicas.sessions.session_limits import SessionLimits
 from toolgate.server.protocol.dispatcher import Dispatcher
 from toolgate.server.protocol.revisions import WITH_SESSION
 from toolgate.server.protocol.session import Session
-from toolgate.server.protocol.session_record import SessionRecord, decode_record, encode_record
 from toolgate.transports.http.sessions.session import HttpSession
 from toolgate.transports.http.sessions.sessions import Sessions
 

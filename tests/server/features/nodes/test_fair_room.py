@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from toolgate.server.base.rpc.fair_room import FairRoom
+from toolgate.server.features.nodes.fair_room import FairRoom
 
 
 def fill(room: FairRoom, owner: str, size: int) -> int:

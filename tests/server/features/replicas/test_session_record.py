@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 from msgspec.structs import replace
 
-from toolgate.server.protocol.session_record import (
+from toolgate.server.features.replicas.sessions.record import (
     MAX_RECORD,
     SessionRecord,
     decode_record,
