@@ -266,6 +266,7 @@ event_interest = _table(  # what a principal waits for: nothing else is recorded
     Column("arguments", String, primary_key=True, nullable=False),  # canonical JSON
     Column("since", Integer, nullable=False),  # events up to this number may be missing
     Column("until", Float, nullable=False, index=True),
+    Index("event_interest_type", "type", "until"),
 )
 event_subscription = _table(  # by webhook
     "event_subscription",
@@ -288,6 +289,7 @@ event_subscription = _table(  # by webhook
     Column("failing_since", Float),
     Column("last_error", String),
     Index("event_subscription_principal", "principal", "type"),
+    Index("event_subscription_type", "type"),
     Index("event_subscription_expires", "expires_at"),
     Index("event_subscription_waiting", "active", "made_at"),
 )

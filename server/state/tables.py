@@ -5,7 +5,7 @@ This is the one door to server/state/schema.py: `from toolgate.server.state impo
 
 from typing import TYPE_CHECKING
 
-VERSION = 19  # of the tables: a change of theirs adds one, and a migration
+VERSION = 20  # of the tables: a change of theirs adds one, and a migration
 OLDEST = 10  # the first version that is upgraded
 COMPATIBLE_SINCE = 6  # the first version whose program can use these tables: it stays where only columns and tables,
 # none of which a row must have, are new

@@ -1,7 +1,7 @@
 """Write the fixture of the present schema, with rows in every table, by running today's code. A new version of the
 tables puts the fixture that this writes in place of the last one, and leaves that of the oldest version unchanged:
 
-    python -m tests.server.state.fixture > tests/server/state/fixtures/19.sql
+    python -m tests.server.state.fixture > tests/server/state/fixtures/20.sql
 """
 
 import asyncio

@@ -77,6 +77,7 @@ async def use_events(store: Store) -> None:
     await log.read_page(EventFilter("ada", "todo.changed", "{}"), page.position, 10)
     await store.transact(partial(log.rows.list_own_interests, principal="ada"))
     await store.transact(partial(subscriptions.list_states, principal="local"))
+    await store.transact(partial(log.rows.list_interests, types=["files.changed", "output.matched"]))
     await log.sweep()
     await log.forget("ada")
 
