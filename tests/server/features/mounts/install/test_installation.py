@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.clients.raw_client import ROOT
 from tests.clients.raw_http_client import site, spoken
 from tests.server.features.mounts.mounted import PROGRAM, wait_listed
 from toolgate.server.cli import main
@@ -31,7 +32,7 @@ Add = Callable[..., int]
 @pytest.fixture
 def add(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Add:
     """Run `toolgate mount ACTION …`; uv is that of the tests."""
-    monkeypatch.setenv("PATH", f"{os.environ['PATH']}:{Path(sys.executable).parent}")
+    monkeypatch.setenv("PATH", f"{os.environ['PATH']}:{ROOT / '.venv' / 'bin'}")
     monkeypatch.setenv("npm_config_offline", "true")
     monkeypatch.setenv("UV_OFFLINE", "1")
     monkeypatch.setenv("UV_PYTHON", sys.executable)

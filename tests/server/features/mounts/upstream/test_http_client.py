@@ -289,8 +289,10 @@ def test_a_response_that_can_be_read_in_two_ways_is_none(head: bytes) -> None:
 
 def test_a_target_that_breaks_out_of_its_line_is_not_sent() -> None:
     async def body(upstream: Upstream, client: HttpClient) -> None:
+        broken = client.at(f"http://127.0.0.1:{upstream.port}/a HTTP/1.1")
         with pytest.raises(MountError) as caught:
-            await ask(client.at(f"http://127.0.0.1:{upstream.port}/a HTTP/1.1"))
+            await ask(broken)
+        await broken.close()
         assert caught.value.code == "CONNECT_FAILED"
         assert not upstream.requests
 
