@@ -1,12 +1,14 @@
 """Receive the body of a request in parts, no faster than it is read."""
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 
 from toolgate.server.base.http.chunks import ChunkDecoder
 
 MAX_UNREAD = 64 * 1024  # bytes that wait for their reader; then reading from the socket stops
 MAX_DROPPED = 64 * 2**20  # bytes read and dropped before an answer: four times the largest body
+BEGINS_WITHIN = 2.0  # seconds until a body comes that a proxy sends without being asked for it
 
 
 class BodyTooSlowError(Exception):
@@ -63,11 +65,6 @@ class IncomingBody:
         self._waiter: asyncio.Future[None] | None = None
 
     @property
-    def is_waited_for(self) -> bool:
-        """Whether its client sends nothing before a 100 Continue."""
-        return self._on_first_read is not None and not self._is_forwarded
-
-    @property
     def is_paused(self) -> bool:
         """Whether `feed` has kept bytes, and is to be called again with none."""
         return self._chunks is not None and self._chunks.is_paused
@@ -112,11 +109,20 @@ class IncomingBody:
         self.unread = 0
         self._on_read()
         most = self.received + MAX_DROPPED
-        if self.is_waited_for or self._left > MAX_DROPPED:
+        if self._left > MAX_DROPPED or not await self._begins():
             return self.is_complete
         while not (self.is_complete or self._fault or self.received > most):
             await self._wait()
         return self.is_complete
+
+    async def _begins(self) -> bool:
+        """Return whether the body comes: a client that waits for a 100 Continue sends none, but a proxy may."""
+        if self._is_forwarded:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(BEGINS_WITHIN):
+                    while self._on_first_read is not None and not (self.is_complete or self._fault):
+                        await self._wait()
+        return self._on_first_read is None
 
     def _add(self, content: bytes) -> None:
         if content:
