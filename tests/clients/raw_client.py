@@ -394,12 +394,14 @@ def processes_with(mark: str) -> set[int]:
 
 
 def eventually(check: Callable[[], bool], timeout: float = PATIENCE) -> bool:
-    """Return whether `check` becomes true in time. For state that no message shows, such as the end of a process."""
-    until = time.monotonic() + timeout
+    """Return whether `check` becomes true in time. For state that no message shows, such as the end of a process. Each
+    look takes processor time from other tests: they become rarer the longer it takes."""
+    begun = time.monotonic()
     turn: queue.Queue[None] = queue.Queue()
     while not check():
-        if time.monotonic() > until:
+        taken = time.monotonic() - begun
+        if taken > timeout:
             return False
         with contextlib.suppress(queue.Empty):
-            turn.get(timeout=0.02)
+            turn.get(timeout=min(max(0.02, taken / 20), 0.1))
     return True
