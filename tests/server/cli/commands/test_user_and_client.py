@@ -1,6 +1,7 @@
 """Commands for people, clients, grants and keys, beside a running server and without one."""
 
 import asyncio
+import contextlib
 import json
 import os
 import pty
@@ -239,7 +240,7 @@ def test_removing_a_user_ends_their_grants_in_a_server_that_runs(tmp_path: Path)
         assert "1 grant ended" in removed.stdout, removed.stderr
         assert eventually(lambda: not is_let_in(at, tokens["access_token"]))
         assert refreshed(at, client, tokens)[1]["error"] == "invalid_grant"
-        with sqlite3.connect(tmp_path / "state" / "state.db") as database:
+        with contextlib.closing(sqlite3.connect(tmp_path / "state" / "state.db")) as database:
             assert database.execute("SELECT count(*) FROM login").fetchone() == (0,)
 
 
@@ -279,7 +280,7 @@ def test_a_confidential_client_is_added_shows_its_secret_once_works_and_goes(tmp
 def test_a_client_the_operator_added_is_not_swept_away_unused(tmp_path: Path) -> None:
     added = command(tmp_path, "client", "add", "Fern", BACK)
     (id,) = re.findall(r"client id: +(\S+)", added.stdout)
-    with sqlite3.connect(tmp_path / "state" / "state.db") as database:
+    with contextlib.closing(sqlite3.connect(tmp_path / "state" / "state.db")) as database, database:
         database.execute("UPDATE oauth_client SET made_at = ?", (time.time() - 365 * 86_400,))
     with site(tmp_path, "--auth", "oauth") as at:
         registered(at)  # the first request sweeps

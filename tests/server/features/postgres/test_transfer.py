@@ -1,6 +1,7 @@
 """Backups of PostgreSQL and SQLite are one format: the way from one to the other, and back."""
 
 import asyncio
+import contextlib
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
@@ -52,8 +53,13 @@ def on(folder: Path, url: str, body: Callable[[Store], Any]) -> Any:
     return asyncio.run(work())
 
 
+def on_files(state: Path, body: Callable[[Store], Any]) -> Any:
+    with contextlib.closing(SqliteStore(state)) as store:
+        return asyncio.run(body(store))
+
+
 def sequences(database: Path) -> list[tuple[str, int]]:
-    with sqlite3.connect(database) as connection:
+    with contextlib.closing(sqlite3.connect(database)) as connection:
         return sorted(connection.execute("SELECT name, seq FROM sqlite_sequence"))
 
 
@@ -76,9 +82,9 @@ def test_all_rows_go_to_postgresql_and_come_back(tmp_path: Path, postgres: Postg
     }
     assert sequences(first / "state.db") == sequences(last / "state.db")
     assert sorted(path.name for path in (last / "flags").iterdir()) == names
-    store = SqliteStore(last)
-    assert store.has_flag(flags.PLAN_EXISTS, "local") and store.has_flag(flags.PLAN_ACTIVE, "local")
-    assert store.has_flag(flags.MOUNT_CHOICES, "anybody") and store.has_flag(flags.MOUNT_BASELINE, "far")
+    with contextlib.closing(SqliteStore(last)) as store:
+        assert store.has_flag(flags.PLAN_EXISTS, "local") and store.has_flag(flags.PLAN_ACTIVE, "local")
+        assert store.has_flag(flags.MOUNT_CHOICES, "anybody") and store.has_flag(flags.MOUNT_BASELINE, "far")
     for name in ("signing", "questions", "request-state"):
         assert (first / "keys" / name).exists() == (last / "keys" / name).exists()
 
@@ -100,7 +106,7 @@ def test_no_number_is_given_twice(tmp_path: Path, postgres: Postgres, toolgate: 
     toolgate("restore", "b", "--state", "two", "--database", other)
     assert on(tmp_path, other, create) == 4
     toolgate("restore", "b", "--state", "three")
-    assert asyncio.run(create(SqliteStore(tmp_path / "three"))) == 4
+    assert on_files(tmp_path / "three", create) == 4
 
 
 def test_a_database_with_rows_is_replaced_only_when_told_and_moved_aside(
@@ -122,7 +128,7 @@ def test_a_database_with_rows_is_replaced_only_when_told_and_moved_aside(
     toolgate("restore", "b", "--state", "new", "--database", url, "--replace")
     assert on(tmp_path, url, read) == []
     (aside,) = (tmp_path / "new").glob("replaced-*")
-    assert asyncio.run(read(SqliteStore(aside))) == ["mine"]
+    assert on_files(aside, read) == ["mine"]
 
 
 def test_a_restore_beside_a_server_is_refused(tmp_path: Path, postgres: Postgres, toolgate: Toolgate) -> None:
