@@ -118,7 +118,7 @@ def measure(connection: Any) -> int:
 def test_lists_that_are_too_long_or_too_deep_are_not_kept(tmp_path: Path) -> None:
     async def body(kept: Kept) -> None:
         deep: dict[str, Any] = {}
-        for _ in range(20_000):  # twice as deep as any Python writes
+        for _ in range(20_000):  # deeper than any Python writes
             deep = {"a": deep}
         for lists in (make("a" * MAX_SIZE), MountLists(tools=[deep])):
             await kept.open().keep(of("ada"), lists)
