@@ -99,11 +99,9 @@ test: requirements ## run all tests against the real server; the core tests on e
 tested: .venv/.dev tests/interop/node_modules/.installed $(patsubst %,.venv/frameworks/%/.installed,mcp2 servers) .venv/.rewritten $(VERSIONS:%=.venv-%/.dev) packages-of-tests
 	@$(MAKE) --no-print-directory -j2 suite cores
 
-# A commit to the disk of a virtual machine takes 7 ms, and the tests make tens of thousands. None survives a power cut
-# Modules are compiled once, also where the variable is set
-TESTED = env -u PYTHONDONTWRITEBYTECODE $$(PATH="$$PATH:/sbin" ldconfig -p 2>/dev/null | grep -q 'libeatmydata\.so ' && echo LD_PRELOAD=libeatmydata.so)
+TESTED := .ci/tested
 suite: .venv/.dev
-	$(TESTED) $(BIN)/python -m pytest -n 6 --dist loadfile --no-loadscope-reorder
+	$(TESTED) $(BIN)/python -m pytest -n 8 --dist loadfile --no-loadscope-reorder
 
 # Each version runs a part of the core tests, and all of them together run each test
 cores: ; @part=0; for version in $(VERSIONS); do part=$$((part + 1)); \
@@ -132,7 +130,7 @@ $(VERSIONS:%=core-%): core-%: .venv-%/.dev
 	$(TESTED) .venv-$*/bin/python -m pytest $(PART) $(CORE)
 
 $(VERSIONS:%=test-%): test-%: .venv-%/.dev .venv/.dev tests/interop/node_modules/.installed $(FRAMEWORKS)
-	$(TESTED) .venv-$*/bin/python -m pytest -n 6 --dist loadfile --no-loadscope-reorder
+	$(TESTED) .venv-$*/bin/python -m pytest -n 8 --dist loadfile --no-loadscope-reorder
 
 .venv-3.13/.dev: | .venv-3.12/.dev  # one after the other: each writes into the source tree
 $(VERSIONS:%=.venv-%/.dev): .venv-%/.dev: requirements-dev.lock pyproject.toml | .venv/.run

@@ -10,8 +10,6 @@ import sys
 BLOCK = 20  # users
 USERS = range(50_000, 65_000, BLOCK)  # no server's default: it would end their processes
 
-_KEPT: list[socket.socket] = []
-
 
 def kept_users(count: int) -> range:
     """Return users that are kept until this process ends."""
@@ -36,5 +34,6 @@ def _keep(blocks: range) -> bool:
             for each in held:
                 each.close()
             return False
-    _KEPT.extend(held)
+    for each in held:
+        each.detach()  # open until the process ends
     return True
