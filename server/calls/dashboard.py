@@ -16,7 +16,7 @@ from toolgate.server.calls.display import AnsiStripper, strip_ansi
 from toolgate.server.calls.policy.call_policy import CallPolicy
 from toolgate.server.calls.recent_calls import MAX_CALLS, CallFeed, RecentCall
 from toolgate.server.protocol.session import Session
-from toolgate.server.state.audit.checker import EntryData
+from toolgate.server.state.audit.entry import EntryData
 from toolgate.server.state.audit.store import EntryReader
 from toolgate.server.state.rows import plans
 from toolgate.server.state.rows.callback_timer import CallbackTimer

@@ -4,8 +4,7 @@ from functools import partial
 
 from toolgate.server.base.errors import StateError
 from toolgate.server.state.audit import chains
-from toolgate.server.state.audit.checker import EntryData, parse_entry
-from toolgate.server.state.audit.entry import ChainKey
+from toolgate.server.state.audit.entry import ChainKey, EntryData, parse_entry
 from toolgate.server.state.keys.sealed_state import SealingKey
 from toolgate.server.state.store import Store
 

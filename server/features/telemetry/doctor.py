@@ -12,7 +12,7 @@ from toolgate.server.config.load import Config
 from toolgate.server.state.keys import file as key_file
 
 if TYPE_CHECKING:
-    from toolgate.server.state.audit.checker import AuditVerdict
+    from toolgate.server.features.telemetry.audit.chain_checker import AuditVerdict
 
 NO_RECORD = "nothing is on record"
 

@@ -5,10 +5,13 @@ A line is a JSON object. Its last member is `hash`: HMAC-SHA-256, in hex, over t
 """
 
 import hmac
+import json
 from collections.abc import Sequence
 from typing import Any
 
 import msgspec
+
+EntryData = dict[str, Any]
 
 FIRST_PREV = "0" * 64  # `prev` of the first line
 HASH_LENGTH = 64  # characters
@@ -112,6 +115,15 @@ def parse_line(line: bytes, key: ChainKey) -> AuditLink:
         return _decode(line)
     except (msgspec.DecodeError, ValueError):  # the latter: it is not UTF-8
         raise DamagedLineError from None
+
+
+def parse_entry(line: bytes, key: ChainKey) -> EntryData | None:
+    """Return an entry; None for a note and for a damaged line."""
+    try:
+        link = parse_line(line, key)
+    except DamagedLineError:
+        return None
+    return json.loads(line) if link.event is None else None
 
 
 def format_statement(kind: str, chain: str, words: Sequence[object], key: ChainKey) -> str:

@@ -2,8 +2,7 @@
 
 from typing import Protocol
 
-from toolgate.server.state.audit.checker import EntryData
-from toolgate.server.state.audit.entry import AuditEntry
+from toolgate.server.state.audit.entry import AuditEntry, EntryData
 
 
 class EntryLog(Protocol):

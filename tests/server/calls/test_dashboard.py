@@ -18,10 +18,10 @@ from toolgate.server.calls.display import MAX_HELD, AnsiStripper, strip_ansi
 from toolgate.server.calls.observers import Observers
 from toolgate.server.calls.recent_calls import MAX_CALLS, RecentCalls
 from toolgate.server.features.telemetry.audit.log import AuditLog
-from toolgate.server.features.telemetry.audit.reader import EntryData, OwnEntries
+from toolgate.server.features.telemetry.audit.reader import OwnEntries
 from toolgate.server.protocol.messages import Request
 from toolgate.server.protocol.session import Call, Session
-from toolgate.server.state.audit.entry import AuditEntry
+from toolgate.server.state.audit.entry import AuditEntry, EntryData
 from toolgate.server.state.rows.todos import TodoStore
 from toolgate.server.state.sqlite.store import SqliteStore
 from toolgate.transports.web.templates import PageTemplates

@@ -5,9 +5,10 @@
     log            the files: appended to by several processes, rotated, repaired after a crash
     reader         reads the files again, to show and verify them, and a principal's own lines on the first page
     file_store     where the log is: in these files, or where another feature has rows
+    chain_checker  the lines of a chain → what is wrong with them
     chain_verifier checks the rows
 
-`server/state/audit` has what files and rows share: entries, chains and their checks.
+`server/state/audit` has what files and rows share: entries and chains.
 
 What is detected: each line carries an HMAC over itself and the line before, and the file `head` names the newest line
 under the same key, STATE/keys/audit. A process that can write the files but not read the key (a backup, a log shipper,

@@ -7,11 +7,11 @@ row and lines, or no chain at all, is found by a line of another chain that vouc
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from toolgate.server.features.telemetry.audit.chain_checker import AuditVerdict, ChainChecker, format_span
 from toolgate.server.state import tables
 from toolgate.server.state.audit import chains
 from toolgate.server.state.audit.chains import AuditChain, ChainPoint
-from toolgate.server.state.audit.checker import AuditVerdict, ChainChecker, format_span, parse_entry
-from toolgate.server.state.audit.entry import AuditLink, ChainKey, DamagedLineError, parse_line
+from toolgate.server.state.audit.entry import AuditLink, ChainKey, DamagedLineError, parse_entry, parse_line
 
 PROGRESS_EVERY = 1_000  # lines between two reports of progress
 NEWEST = 500  # lines of the newest that a quick check reads

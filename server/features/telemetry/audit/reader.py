@@ -11,14 +11,16 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
+from toolgate.server.features.telemetry.audit.chain_checker import AuditVerdict, ChainChecker, format_span
 from toolgate.server.features.telemetry.audit.log import CURRENT, HEAD_FILE, MAX_LINE, rotated_files
-from toolgate.server.state.audit.checker import AuditVerdict, ChainChecker, EntryData, format_span, parse_entry
 from toolgate.server.state.audit.entry import (
     FIRST_PREV,
     HEAD_LENGTH,
     AuditLink,
     ChainKey,
     DamagedLineError,
+    EntryData,
+    parse_entry,
     parse_head,
 )
 from toolgate.server.state.keys import file as key_file

@@ -20,6 +20,7 @@ from toolgate.server.cli.commands.store_command import read_names, refuse_other_
 from toolgate.server.cli.terminal.output import format_count, print_json_line, print_table
 from toolgate.server.config.load import Config
 from toolgate.server.features.telemetry.audit import reader
+from toolgate.server.features.telemetry.audit.chain_checker import AuditVerdict
 from toolgate.server.features.telemetry.commands.audit_sources import (
     AuditFiles,
     AuditRows,
@@ -29,8 +30,7 @@ from toolgate.server.features.telemetry.commands.audit_sources import (
     open_rows,
 )
 from toolgate.server.features.telemetry.commands.table import WORDS
-from toolgate.server.state.audit.checker import AuditVerdict, EntryData
-from toolgate.server.state.audit.entry import ChainKey, DamagedLineError, parse_line
+from toolgate.server.state.audit.entry import ChainKey, DamagedLineError, EntryData, parse_line
 from toolgate.tools.workspace import limits
 
 DONE, FAULT = 0, 1

@@ -16,10 +16,10 @@ from toolgate.server.base.errors import StateError
 from toolgate.server.base.text import describe_os_error
 from toolgate.server.config.load import Config
 from toolgate.server.features.telemetry.audit import chain_verifier, reader
+from toolgate.server.features.telemetry.audit.chain_checker import AuditVerdict
 from toolgate.server.features.telemetry.audit.file_store import find_store
 from toolgate.server.state.audit import chains
-from toolgate.server.state.audit.checker import AuditVerdict, EntryData
-from toolgate.server.state.audit.entry import ChainKey
+from toolgate.server.state.audit.entry import ChainKey, EntryData
 from toolgate.server.state.keys import file as key_file
 
 if TYPE_CHECKING:

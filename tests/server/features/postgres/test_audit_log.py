@@ -18,10 +18,10 @@ from toolgate.server.features.postgres.database.clock import DatabaseClock
 from toolgate.server.features.postgres.database.store import PostgresStore
 from toolgate.server.features.postgres.database_url import parse_database_url
 from toolgate.server.features.telemetry.audit import chain_verifier
+from toolgate.server.features.telemetry.audit.chain_checker import AuditVerdict
 from toolgate.server.state import tables
 from toolgate.server.state.audit import chains
-from toolgate.server.state.audit.checker import AuditVerdict, parse_entry
-from toolgate.server.state.audit.entry import ChainKey
+from toolgate.server.state.audit.entry import ChainKey, parse_entry
 from toolgate.server.state.keys.sealed_state import FixedKey
 
 KEY = b"k" * 32

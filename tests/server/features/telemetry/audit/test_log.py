@@ -18,8 +18,8 @@ import pytest
 
 from tests.clients.raw_client import PATIENCE
 from toolgate.server.features.telemetry.audit import reader
+from toolgate.server.features.telemetry.audit.chain_checker import AuditVerdict
 from toolgate.server.features.telemetry.audit.log import CURRENT, HEAD_FILE, MAX_WAITING, AuditLog, rotated_files
-from toolgate.server.state.audit.checker import AuditVerdict
 from toolgate.server.state.audit.entry import HEAD_LENGTH, AuditEntry, ChainKey
 from toolgate.server.state.keys import file as key_file
 

@@ -1,14 +1,10 @@
 """Check the lines of a chain of the audit log, wherever they are stored."""
 
 import hashlib
-import json
-from typing import Any
 
 import msgspec
 
 from toolgate.server.state.audit.entry import AuditLink, ChainKey, DamagedLineError, parse_line
-
-EntryData = dict[str, Any]
 
 
 class AuditFinding(msgspec.Struct, frozen=True):
@@ -107,12 +103,3 @@ class ChainChecker:
 
 def format_span(first: int, last: int) -> str:
     return f"line {first} is" if first == last else f"lines {first} to {last} are"
-
-
-def parse_entry(raw: bytes, key: ChainKey) -> EntryData | None:
-    """Return an entry; None for a note and for a damaged line."""
-    try:
-        link = parse_line(raw, key)
-    except DamagedLineError:
-        return None
-    return json.loads(raw) if link.event is None else None
