@@ -3,6 +3,7 @@
 The files are those that a used server leaves, so a new kind of file is damaged here from its first day.
 """
 
+import asyncio
 import hashlib
 import os
 import re
@@ -133,7 +134,9 @@ def used(tmp_path_factory: pytest.TempPathFactory) -> Path:
         load_or_create_key(folder / "state" / "keys" / name)
     ensure_token(folder / "state" / "keys" / "metrics")
     find_or_choose_name(folder / "state", "one")
-    KnownDatabases(folder / "state" / DATABASES_FILE).note("ab" * 16)
+    databases = KnownDatabases(folder / "state" / DATABASES_FILE)
+    databases.note("ab" * 16)
+    asyncio.run(databases.keep())
     (folder / "state" / "cache").mkdir(exist_ok=True)
     keep_mount_files(folder / "state")
     (folder / "state" / "cache" / "skills.json").write_text("{}")  # that of a server has no skills of the last seconds

@@ -287,12 +287,14 @@ class NodeLink:
         loop = asyncio.get_running_loop()
         silence, received, unsent = 0.0, 0, 0
         while True:
-            await asyncio.sleep(min(BEAT, max(0.0, PATIENCE - silence) or BEAT))
-            left = writer.transport.get_write_buffer_size()
+            due = loop.time() + min(BEAT, max(0.0, PATIENCE - silence) or BEAT)
+            await asyncio.sleep(due - loop.time())
+            left, now = writer.transport.get_write_buffer_size(), loop.time()
             if reader.received > received or left < unsent:
-                self._heard = loop.time()
-            received, unsent = reader.received, left
-            silence = loop.time() - self._heard
+                self._heard = now
+            elif now - due > BEAT:  # this process was suspended: that is no silence of the node
+                self._heard = min(now, self._heard + now - due)
+            received, unsent, silence = reader.received, left, now - self._heard
             if not self._waiting or silence < QUIET:
                 self._control.ping_if_unconfirmed()
                 continue

@@ -7,9 +7,12 @@ import hashlib
 import logging
 import os
 import re
+from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 
 from toolgate.server.state.keys import file as key_file
+from toolgate.tools.api.concurrency.threads import Threads, ThreadsBusyError
 from toolgate.tools.workspace.files.state_file import read_regular
 
 DATABASE_ID = re.compile("[0-9a-f]{32}")
@@ -55,26 +58,31 @@ class KnownDatabases:
     def __init__(self, file: Path | None = None) -> None:
         self._file = file
         self.ids: set[str] = set()
-        self._is_kept = True
         if file is not None and os.path.lexists(file):
             self.ids.update(_read_ids(file))
             self._warn_of_several()
+        self._kept = frozenset(self.ids)
+        self._threads = Threads(1)
 
     def note(self, id: str) -> None:
-        """Remember a database. Never raises."""
-        if id not in self.ids:
-            if len(self.ids) >= MAX_DATABASES:
-                return
+        """Remember a database. `keep` writes it."""
+        if id not in self.ids and len(self.ids) < MAX_DATABASES:
             self.ids.add(id)
-            self._is_kept = False
             self._warn_of_several()
-        if self._is_kept or self._file is None:
+
+    async def keep(self) -> None:
+        """Write what the file lacks. Never raises: the next connection tries again."""
+        if self._file is None:
             return
         try:
-            key_file.replace_file(self._file, "".join(f"{each}\n" for each in sorted(self.ids)).encode())
-            self._is_kept = True
-        except OSError as error:  # the next connection tries again
+            while self._kept != self.ids:
+                ids = frozenset(self.ids)
+                await self._threads.run(partial(_write_ids, self._file, ids))  # nobody waits for a slow disk
+                self._kept = ids
+        except OSError as error:
             log.warning("%s can't be written: %s", self._file, error.strerror)
+        except ThreadsBusyError:
+            pass  # who writes them sees what has come meanwhile
 
     def _warn_of_several(self) -> None:
         if len(self.ids) > 1:
@@ -83,6 +91,10 @@ class KnownDatabases:
                 "is in use, stop the node, remove %s and start it again",
                 *(len(self.ids), self._file),
             )
+
+
+def _write_ids(file: Path, ids: Iterable[str]) -> None:
+    key_file.replace_file(file, "".join(f"{each}\n" for each in sorted(ids)).encode())
 
 
 def _read_ids(file: Path) -> list[str]:

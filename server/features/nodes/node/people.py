@@ -56,6 +56,10 @@ class GonePrincipals(Collection[str]):
         if gateway.database:
             self._databases.note(gateway.database)
 
+    async def keep(self) -> None:
+        """Keep which databases have been here for the node's next life. Never raises."""
+        await self._databases.keep()
+
     def remove(self, gateway: GatewayPeople) -> None:
         """Forget a gateway that has left. Whom it acted for, against another one's word, is not gone."""
         self._gateways.discard(gateway)

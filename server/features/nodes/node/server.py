@@ -27,6 +27,7 @@ MAX_SESSIONS = 128  # gateways with a connection, and those that have just lost 
 MAX_ARRIVING = 8  # large frames that have not come whole, of all gateways: half a GiB
 ARRIVAL_TIME = 60.0  # seconds for each: the largest file takes that at 400 KB/s
 MAX_UNREAD = 2**20  # bytes that a gateway has not read, until when its next message is taken
+KEEPING = 2.0  # seconds that the end waits for a slow disk
 CREDENTIALS = struct.Struct("3i")  # pid, uid, gid: struct ucred of unix(7)
 
 log = logging.getLogger("toolgate.node")
@@ -48,6 +49,7 @@ class NodeServer:
         self._name = name
         self._connections: set[asyncio.StreamWriter] = set()
         self._arrivals = frames.FrameArrivals(MAX_ARRIVING, ARRIVAL_TIME)
+        self._keeping: set[asyncio.Task[None]] = set()
 
     async def _release_commands(self, principal: str) -> None:
         """Make the principal's commands of gateways that are away background tasks, as it calls through another one."""
@@ -106,8 +108,14 @@ class NodeServer:
             session = self._sessions[hello.gateway] = GatewaySession(
                 self._node, partial(self._sessions.pop, hello.gateway, None), hello.database, hello.gateway
             )
+            self._keep_databases()
         session.attach(writer)
         return session
+
+    def _keep_databases(self) -> None:
+        task = asyncio.get_running_loop().create_task(self._node.gone.keep())
+        self._keeping.add(task)
+        task.add_done_callback(self._keeping.discard)
 
     async def _read(
         self, connection: asyncio.StreamReader, writer: asyncio.StreamWriter, session: GatewaySession
@@ -146,6 +154,8 @@ class NodeServer:
         await self._node.workspaces.close()
         await asyncio.gather(*pages, return_exceptions=True)
         await self._node.pages.reader.close()
+        if self._keeping:
+            await asyncio.wait(self._keeping, timeout=KEEPING)
         for writer in list(self._connections):
             writer.close()
 

@@ -2,18 +2,21 @@
 
 import asyncio
 import os
+import sys
 import time
 from collections.abc import Collection
 from pathlib import Path
 
 import pytest
 
+from tests.clients.raw_client import ROOT, eventually
 from tests.server.features.nodes.nodes import NodeProcess, fake_principal, gateway, running_node
 from tests.tools.shell_commands import BOUND, until
 from toolgate.server.features.nodes.gateway import remote_methods
-from toolgate.server.features.nodes.gateway.link import NodeLink
+from toolgate.server.features.nodes.gateway.link import PATIENCE, NodeLink
 from toolgate.server.features.nodes.node.databases import (
     DATABASE_ID,
+    DATABASES_FILE,
     MAX_DATABASES,
     KnownDatabases,
     find_database_id,
@@ -80,6 +83,7 @@ def test_nobody_is_gone_at_a_node_that_gateways_of_two_databases_have_used(tmp_p
             people = GatewayPeople(each)
             principals.add(people)
             people.gone = {"ada"}
+        asyncio.run(principals.keep())
         return principals
 
     assert set(report(OURS)) == set(report(OURS, OURS)) == {"ada"}
@@ -96,6 +100,7 @@ def test_a_node_remembers_a_bounded_number_of_databases(tmp_path: Path) -> None:
     databases = KnownDatabases(tmp_path / "databases")
     for number in range(MAX_DATABASES + 5):
         databases.note(f"{number:032x}")
+    asyncio.run(databases.keep())
     kept = KnownDatabases(tmp_path / "databases")
     assert kept.ids == databases.ids == {f"{number:032x}" for number in range(MAX_DATABASES)}
 
@@ -110,9 +115,23 @@ def test_a_database_is_remembered_when_the_disk_can_be_written_again(tmp_path: P
     (tmp_path / "uses").write_text("in the way")
     databases = KnownDatabases(tmp_path / "uses" / "databases")
     databases.note(OURS)
+    asyncio.run(databases.keep())
     (tmp_path / "uses").unlink()
-    databases.note(OURS)
+    asyncio.run(databases.keep())
     assert KnownDatabases(tmp_path / "uses" / "databases").ids == {OURS}
+
+
+def test_a_node_with_a_slow_disk_answers_the_first_gateway_of_a_database(tmp_path: Path) -> None:
+    slowly = (sys.executable, str(ROOT / "tests" / "servers" / "slow_commits.py"), f"{PATIENCE + 0.5}")
+
+    async def call(node: NodeProcess) -> None:
+        async with gateway(node, database=OURS) as remote:
+            assert await remote.get_or_open(fake_principal()).list() == []
+
+    with running_node(tmp_path, enter=slowly) as node:
+        asyncio.run(call(node))
+        assert eventually(lambda: KnownDatabases(node.state / DATABASES_FILE).ids == {OURS})
+        assert node.stop() == 0
 
 
 def test_the_id_of_a_database_is_made_once(tmp_path: Path) -> None:

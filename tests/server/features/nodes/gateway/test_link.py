@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -224,6 +225,22 @@ def test_a_large_message_on_a_slow_line_is_no_silence(
                     await connection.reader.readexactly(2**19)
                 connection.send(NodeAnswer(1))
             await asked
+
+    asyncio.run(body())
+
+
+def test_a_node_is_not_silent_because_the_gateway_was_suspended(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with linked(tmp_path) as (node, link):
+            asked = ask(link)
+            connection = await node.accept(WELCOME)
+            await connection.read()
+            assert isinstance(await connection.read(), Ping)
+            time.sleep(link_module.PATIENCE + 0.2)  # the whole process: neither end does anything
+            assert isinstance(await connection.read(), Ping)
+            connection.send(Pong())
+            connection.send(NodeAnswer(1, msgspec.Raw(b"7")))
+            assert (await asked).result == msgspec.Raw(b"7")
 
     asyncio.run(body())
 
