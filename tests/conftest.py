@@ -4,7 +4,7 @@ that leave nothing behind."""
 import contextlib
 import gc
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,8 @@ PACKAGES = {
     "setfacl": "acl",
     "unshare": "util-linux",
 }
+
+LOG_SHOWN = 4_000  # characters of a log
 
 gc.disable()  # objects from the imports stay
 set_limits(PATIENCE, PATIENCE)
@@ -145,6 +147,16 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     missing = sorted({PACKAGES[name] for name in names if shutil.which(name) is None})
     if missing:
         pytest.fail(f"programs are missing: apt-get install {' '.join(missing)}", pytrace=False)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Report with a failure how its servers' logs end: the files may end with the run."""
+    report = yield
+    if report.failed and (folder := getattr(item, "funcargs", {}).get("tmp_path")) is not None:
+        for log in sorted([*folder.glob("*.log"), *folder.glob("*/*.log")]):
+            report.sections.append((f"end of {log}", log.read_text(errors="replace")[-LOG_SHOWN:]))
+    return report
 
 
 @pytest.hookimpl(trylast=True)  # its servers have ended

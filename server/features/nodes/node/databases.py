@@ -61,7 +61,7 @@ class KnownDatabases:
         if file is not None and os.path.lexists(file):
             self.ids.update(_read_ids(file))
             self._warn_of_several()
-        self._kept = frozenset(self.ids)
+        self._kept = set(self.ids)
         self._threads = Threads(1)
 
     def note(self, id: str) -> None:
@@ -76,7 +76,7 @@ class KnownDatabases:
             return
         try:
             while self._kept != self.ids:
-                ids = frozenset(self.ids)
+                ids = set(self.ids)
                 await self._threads.run(partial(_write_ids, self._file, ids))  # nobody waits for a slow disk
                 self._kept = ids
         except OSError as error:
