@@ -29,8 +29,9 @@ repeats the same one; large heads are not kept. A verified token is found by its
 is ended.
 
 How a stream resumes. `sessions.event_stream` numbers events and keeps the newest. A reader comes back by GET with
-Last-Event-ID; `sessions.event_ids` finds its stream, also after a restart, and the stream goes on behind that event.
-With replicas, `features/replicas/sessions` finds it wherever it began.
+Last-Event-ID to `StreamableHttpTransport._get`. `HttpSession.find_event` (`sessions.session`) finds its stream, and the
+stream goes on behind that event. `sessions.event_ids` names streams so that this works after a restart, too. With
+replicas, `features/replicas/sessions/resumed_streams.py` finds it wherever it began.
 
 `requests`, `sessions` and `wire` do not import each other upwards: `requests` imports `sessions`, and both `wire`. None
 imports a transport or a page.
