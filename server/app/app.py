@@ -31,6 +31,7 @@ log = logging.getLogger("toolgate")
 
 WATCH_AFTER = 1.0  # seconds after the start: what the first answer does not need waits for it
 CLEAN_AFTER = 3.0  # seconds after the start that workspaces are first looked at
+HURRY = 3.0  # seconds that an end has after a further signal: longer than any that does not hang
 
 Announce = Callable[[str, str, str], None]
 
@@ -56,10 +57,12 @@ class App:
             dispatcher = self.host.dispatcher()
             run_loop.settle_memory()
             session = Session(LOCAL_NAME, transport="stdio")
-            await self.start()
-            await stdio.serve(dispatcher, session, source, sink, self.config.grace, self._begin_end)
+            with run_loop.ending_on_signal():
+                await self.start()
+                await stdio.serve(dispatcher, session, source, sink, self.config.grace, self._begin_end)
         finally:
-            await self.close()
+            with run_loop.hurrying_on_signal(HURRY):
+                await self.close()
 
     async def serve_http(self, announce: Announce | None = None) -> None:
         """Serve HTTP clients until a signal comes. It begins with `announce(sandbox, public_url, pairing_link)`."""
@@ -67,20 +70,16 @@ class App:
             await self.connect()
             site = self._create_site(announce)
             run_loop.settle_memory()
-            interrupted, _ = run_loop.cancel_on_signal()  # until the transports listen for signals themselves
-            try:
+            with run_loop.ending_on_signal():
                 if (bus := self.host.bus()) is not None:
                     await bus.start()
                 site.listen()
                 await self.start()
                 self._jobs.start(self._open_state, 0.0)
                 await site.serve()
-            except asyncio.CancelledError:
-                if not interrupted.is_set():
-                    raise
-                log.info("ended before it served")
         finally:
-            await self.close()
+            with run_loop.hurrying_on_signal(HURRY):
+                await self.close()
 
     async def connect(self) -> None:
         """Learn what the first decision needs, and make the parts. Raises UsageError, StateError."""

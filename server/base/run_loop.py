@@ -8,14 +8,30 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Generator
 from typing import Any, TypeVar
 
 T = TypeVar("T")
 
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+ENDED = "ended before it served"
 REUSED = 4 * 2**20  # bytes: twice as many freed ones are kept for what comes
 
 log = logging.getLogger("toolgate")
+
+
+class SignalExit(SystemExit):
+    """SIGTERM or SIGINT came before the loop listens for them."""
+
+
+def exit_on_signal() -> None:
+    """Have SIGTERM and SIGINT raise SignalExit, also out of what blocks. `run_server` ends its main coroutine then."""
+    for number in SIGNALS:
+        signal.signal(number, _exit)
+
+
+def _exit(_number: int, _frame: object) -> None:
+    raise SignalExit(0)
 
 
 def take_descriptors() -> tuple[int, int]:
@@ -45,19 +61,28 @@ def settle_memory() -> None:
 
 def run_server(main: Callable[[], Coroutine[Any, Any, None]], factory: Callable[[], asyncio.AbstractEventLoop]) -> None:
     """Run `main()` in a new loop. Unlike `asyncio.run` it does not wait for hung threads. A SystemExit or
-    KeyboardInterrupt from another task (a plugin's `sys.exit()`) is logged, and the loop goes on."""
+    KeyboardInterrupt from another task (a plugin's `sys.exit()`) is logged, and the loop goes on. After a SignalExit
+    `main` ends what it has begun."""
     loop = factory()
     asyncio.set_event_loop(loop)
     work = loop.create_task(main())
+    is_ended = False  # by a signal
     try:
         while not work.done():
             try:
                 loop.run_until_complete(work)
+            except SignalExit:
+                log.info(ENDED)
+                is_ended = True
+                work.cancel()
+            except asyncio.CancelledError:
+                continue  # it is the result
             except (SystemExit, KeyboardInterrupt):
                 if work.done():
                     raise
                 log.exception("a task tried to end the server")
-        work.result()
+        with contextlib.suppress(*((asyncio.CancelledError, SignalExit) if is_ended else ())):
+            work.result()
     finally:
         left = asyncio.all_tasks(loop)
         for task in left:
@@ -110,9 +135,50 @@ def cancel_on_signal() -> tuple[asyncio.Event, asyncio.Event]:
             first.set()
             task.cancel()
 
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in SIGNALS:
         loop.add_signal_handler(number, cancel)
     return first, second
+
+
+@contextlib.contextmanager
+def ending_on_signal() -> Generator[None]:
+    """Have SIGTERM or SIGINT end this block, by a cancellation, unless what it runs listens for them itself."""
+    interrupted, _ = cancel_on_signal()
+    try:
+        yield
+    except asyncio.CancelledError:
+        if not interrupted.is_set():
+            raise
+        log.info(ENDED)
+
+
+@contextlib.contextmanager
+def hurrying_on_signal(seconds: float) -> Generator[None]:
+    """Have SIGTERM or SIGINT cancel what this block waits for so many seconds later, and again as often as it waits for
+    something else as long: each end that hangs gets the time once."""
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None
+    timers: list[asyncio.TimerHandle] = []
+
+    def cancel() -> None:
+        log.warning("an end takes more than %g s after the signal: the server goes on to the next one", seconds)
+        task.cancel()
+        timers.append(loop.call_later(seconds, cancel))
+
+    def hear() -> None:
+        if not timers:
+            timers.append(loop.call_later(seconds, cancel))
+
+    for number in SIGNALS:
+        loop.add_signal_handler(number, hear)
+    try:
+        yield
+    except asyncio.CancelledError:
+        if len(timers) < 2:
+            raise
+    finally:
+        for timer in timers:
+            timer.cancel()
 
 
 def exit_if_hung(code: int) -> None:

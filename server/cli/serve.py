@@ -3,7 +3,6 @@
 import asyncio
 import fcntl
 import logging
-import signal
 import sys
 from typing import TYPE_CHECKING
 
@@ -31,8 +30,8 @@ def serve(options: Config) -> int:
     """Serve until the client or a signal ends it."""
     if sys.platform not in ("linux", "darwin"):
         raise UsageError(f"{sys.platform} is not supported: use Linux, macOS, or WSL on Windows")
+    run_loop.exit_on_signal()  # until the server has its own handlers
     if options.is_remote:
-        signal.signal(signal.SIGTERM, _leave)  # until the server has its own handler
         from toolgate.server.app import http_checks  # start-up: stdio needs no HTTP
 
         http_checks.check_http(options)
@@ -55,11 +54,6 @@ def serve(options: Config) -> int:
             banner.close()
     run_loop.exit_if_hung(code)
     return code
-
-
-def _leave(_number: int, _frame: object) -> None:
-    """Exit at once: nothing has started that must be stopped."""
-    raise SystemExit(DONE)
 
 
 def _choose_banner(options: Config) -> "Banner | None":

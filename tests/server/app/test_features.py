@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -21,34 +22,39 @@ class FakeFeature:
     """A feature that writes down what the app does with it, and fails in one step.
 
     breaks: `connect`, `enter` or `leave`
+    hangs: the step in which a signal comes, and that never ends
     """
 
-    def __init__(self, name: str, steps: list[str], breaks: str = "") -> None:
+    def __init__(self, name: str, steps: list[str], breaks: str = "", hangs: str = "") -> None:
         self.name = name
         self.steps = steps
         self.breaks = breaks
+        self.hangs = hangs
 
     def build(self, host: AppHost) -> None:
         host.on.close.append(self._close)
 
     async def connect(self, host: AppHost) -> None:
-        self._take_step("connect")
+        await self._take_step("connect")
 
     @asynccontextmanager
     async def run(self, host: AppHost) -> AsyncIterator[None]:
-        self._take_step("enter")
+        await self._take_step("enter")
         try:
             yield
         finally:
-            self._take_step("leave")
+            await self._take_step("leave")
 
     async def _close(self) -> None:
-        self._take_step("close")
+        await self._take_step("close")
 
-    def _take_step(self, step: str) -> None:
+    async def _take_step(self, step: str) -> None:
         self.steps.append(f"{self.name} {step}")
         if step == self.breaks:
             raise UsageError(f"{self.name} can't {step}")
+        if step == self.hangs:
+            os.kill(os.getpid(), signal.SIGTERM)
+            await asyncio.Event().wait()
 
 
 CONNECTED = ["first connect", "second connect"]
@@ -57,12 +63,13 @@ LEFT = ["second leave", "first leave"]
 CLOSED = ["first close", "second close"]
 
 
-def build_app(folder: Path, breaks: str = "", **options: str) -> tuple[App, list[str]]:
-    """Return an app with two features more, and the list of their steps. The second fails where `breaks` says."""
+def build_app(folder: Path, breaks: str = "", hangs: str = "", **options: str) -> tuple[App, list[str]]:
+    """Return an app with two features more, and the list of their steps. The second fails where `breaks` says, and
+    hangs where `hangs` says."""
     steps: list[str] = []
     words = {"state": str(folder / "state"), "workspace": str(folder), "sandbox": "none", **options}
     app = App(load.load(words, {"PATH": os.environ["PATH"]}))
-    for feature in (FakeFeature("first", steps), FakeFeature("second", steps, breaks)):
+    for feature in (FakeFeature("first", steps), FakeFeature("second", steps, breaks, hangs)):
         feature.build(app.host)
         app.features.append(feature)
     return app, steps
@@ -104,6 +111,20 @@ def test_what_was_started_ends_where_a_feature_fails(tmp_path: Path, breaks: str
     app, steps = build_app(tmp_path, breaks)
     with pytest.raises(UsageError, match=f"second can't {breaks}"):
         serve_stdio(app)
+    assert steps == expected and has_let_go(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("hangs", "expected"),
+    [
+        ("enter", [*ENTERED, "first leave", *CLOSED]),
+        ("leave", [*ENTERED, *LEFT, *CLOSED]),
+        ("close", [*ENTERED, *LEFT, *CLOSED]),
+    ],
+)
+def test_a_signal_ends_what_hangs_and_the_rest_ends_in_order(tmp_path: Path, hangs: str, expected: list[str]) -> None:
+    app, steps = build_app(tmp_path, hangs=hangs)
+    serve_stdio(app)
     assert steps == expected and has_let_go(tmp_path)
 
 

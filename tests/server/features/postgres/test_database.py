@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -12,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.clients.raw_client import PATIENCE, eventually
+from tests.clients.raw_client import COMMAND, PATIENCE, eventually
 from tests.clients.raw_http_client import Site, site
 from tests.server.cli.commands.test_user_and_client import HELLO, PASSWORD, granted, is_let_in, refreshed, registered
 from tests.server.cli.test_cli import run
@@ -206,3 +207,32 @@ def test_without_the_option_nothing_of_postgresql_is_imported(tmp_path: Path) ->
     words = [sys.executable, "-c", "\n".join(lines)]
     done = subprocess.run(words, capture_output=True, text=True, timeout=60, cwd=tmp_path, env={"HOME": str(tmp_path)})
     assert done.stdout.strip() == "[]", done.stderr
+
+
+@pytest.mark.parametrize("served", [("-t", "--auth", "none", "--port", "0"), ()], ids=["HTTP", "stdio"])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_a_server_that_waits_for_its_database(
+    tmp_path: Path, served: tuple[str, ...], number: signal.Signals
+) -> None:
+    (tmp_path / "secret").write_bytes(b"x" * 32)
+    (tmp_path / "secret").chmod(0o600)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(PATIENCE)
+        url = f"postgresql://127.0.0.1:{listener.getsockname()[1]}/x?sslmode=disable"
+        words = (COMMAND, *served, "--database", url, "--secret", str(tmp_path / "secret"), "--state", "state")
+        with subprocess.Popen(
+            (*words, "--workspace", str(tmp_path), "--sandbox", "none"),
+            stdin=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            cwd=tmp_path,
+            text=True,
+        ) as process:
+            try:
+                connection, _ = listener.accept()
+                with connection:
+                    process.send_signal(number)
+                    _, errors = process.communicate(timeout=PATIENCE)
+            finally:
+                process.kill()
+    assert (process.returncode, errors.count("Traceback")) == (0, 0), errors
+    assert "ended before it served" in errors and "can't be reached" not in errors
