@@ -6,6 +6,7 @@ Checks change nothing: they remove what they create.
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from pkgutil import resolve_name
 from typing import Any
 
@@ -34,7 +35,15 @@ async def check(config: Config, *, json: bool) -> int:
 
 def machine_checks(config: Config) -> list[CheckRow]:
     """Return the checks of this machine, and of what the options say that the server uses."""
-    parts = list_parts(config)
+    return merge_parts(config, list_parts(config))
+
+
+def merge_parts(config: Config, parts: Sequence[DoctorPart]) -> list[CheckRow]:
+    """Return the checks of this machine with those of features. Raises ValueError for a part that names no check of
+    the machine: its own would be left out."""
+    for name in chain.from_iterable((part.after, *part.replaced, *part.needs) for part in parts):
+        if name not in MACHINE_CHECKS:
+            raise ValueError(f"there is no check {name!r} of the machine, which a feature names")
     readings = {name: reading for part in parts for name, reading in part.clocks.items()}
     rows: list[CheckRow] = []
     for name, look in MACHINE_CHECKS.items():

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from toolgate.server.base.errors import StateError, UsageError
 from toolgate.server.base.progress import TerminalProgress
 from toolgate.server.base.text import describe_os_error, to_line
 from toolgate.server.cli.terminal.style import BAD, BOLD, DIM, FINE, GREEN, PLAIN, YELLOW, Style
@@ -116,6 +117,8 @@ async def _run_check(look: CheckFunction) -> tuple[str, str, str]:
         return FAIL, str(error), error.remedy
     except OSError as error:  # the other checks still run
         return FAIL, f"it can't be checked: {describe_os_error(error)}", "fix what is named"
+    except (UsageError, StateError) as error:
+        return FAIL, f"it can't be checked: {error}", "fix what is named"
     return (NOTE, found.finding, found.remedy) if isinstance(found, CheckNote) else (OK, found, "")
 
 

@@ -5,6 +5,7 @@ import os
 import socket
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,7 @@ from tests.server.cli.test_cli import run
 from tests.servers.faulty_proxy import verdicts
 from toolgate.server.cli.commands import user
 from toolgate.server.cli.doctor import main
+from toolgate.server.cli.doctor.report import DoctorPart
 from toolgate.server.config import load
 from toolgate.server.state import tables
 from toolgate.server.state.sqlite import store as sqlite_store
@@ -34,6 +36,14 @@ def test_each_check_of_a_feature_is_run() -> None:
     config = load.load({"http": "true"}, {})
     added = [name for part in main.list_parts(config) for name, _, _ in part.checks]
     assert set(added).issubset(name for name, _, _ in main.machine_checks(config))
+
+
+@pytest.mark.parametrize("names", [{"after": "nowhere"}, {"replaced": {"nowhere": None}}, {"needs": {"nowhere": ()}}])
+def test_a_feature_that_names_no_check_is_refused(names: dict[str, Any]) -> None:
+    """Its checks would not be run, and all would seem well."""
+    part = DoctorPart(**{"checks": (), "after": "clock", **names})
+    with pytest.raises(ValueError, match="there is no check 'nowhere'"):
+        main.merge_parts(load.load({}, {}), [part])
 
 
 def test_each_fault_of_a_machine_is_named_with_what_to_do(tmp_path: Path) -> None:

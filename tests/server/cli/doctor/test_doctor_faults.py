@@ -26,6 +26,7 @@ from tests.servers.faulty_proxy import (
 )
 from toolgate.server.auth.clients import document_copies
 from toolgate.server.auth.clients.document_copies import DocumentCopy
+from toolgate.server.base.errors import StateError, UsageError
 from toolgate.server.cli.doctor import machine, main
 from toolgate.server.cli.doctor.report import run_checks
 from toolgate.server.config import load
@@ -194,6 +195,21 @@ def test_what_can_not_be_looked_at_costs_the_other_rows_nothing(capsys: pytest.C
     assert asyncio.run(run_checks(rows)) == 1
     told = capsys.readouterr().out
     assert verdicts(told) == {"disk space": "FAIL", "python": "ok"} and "file name too long" in told
+
+
+@pytest.mark.parametrize("error", [UsageError("--redis is wrong"), StateError("the state is away")])
+def test_a_check_that_can_not_read_options_or_the_state_fails_alone(
+    capsys: pytest.CaptureFixture[str], error: Exception
+) -> None:
+    async def look() -> str:
+        raise error
+
+    async def find() -> str:
+        return "here"
+
+    assert asyncio.run(run_checks([("pulse", look, ()), ("python", find, ())])) == 1
+    told = capsys.readouterr().out
+    assert verdicts(told) == {"pulse": "FAIL", "python": "ok"} and f"it can't be checked: {error}" in told
 
 
 @pytest.mark.parametrize(("count", "said"), [(0, "fix what is named"), (1, "1 other needs one"), (2, "2 others need")])
