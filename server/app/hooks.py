@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from toolgate.server.base.hooks import AsyncHook, EndHook, Hook
+from toolgate.server.base.hooks import AsyncHook, EndHook, Hook, SyncEndHook
 
 if TYPE_CHECKING:
     from toolgate.server.base.reports.http_gauges import HttpGauges
@@ -50,7 +50,7 @@ class HostHooks(msgspec.Struct, frozen=True, eq=False):
     removal: "AsyncHook[[str]]" = msgspec.field(default_factory=AsyncHook)
     replicas_change: "Hook[[frozenset[str]]]" = msgspec.field(default_factory=Hook)
     serving: "Hook[[HttpGauges]]" = msgspec.field(default_factory=Hook)
-    ending: "Hook[[]]" = msgspec.field(default_factory=Hook)
-    calls_end: "Hook[[]]" = msgspec.field(default_factory=Hook)
+    ending: SyncEndHook = msgspec.field(default_factory=SyncEndHook)
+    calls_end: SyncEndHook = msgspec.field(default_factory=SyncEndHook)
     close: EndHook = msgspec.field(default_factory=EndHook)
     end: EndHook = msgspec.field(default_factory=EndHook)

@@ -1,10 +1,13 @@
 """Call all functions that have something to do when something happens: a hook is a list to which they are added."""
 
+import logging
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from typing import Generic, ParamSpec
 
 P = ParamSpec("P")
+
+log = logging.getLogger("toolgate")
 
 
 class Hook(list[Callable[P, None]], Generic[P]):
@@ -21,6 +24,17 @@ class AsyncHook(list[Callable[P, Awaitable[None]]], Generic[P]):
     async def __call__(self, *args: P.args, **kwargs: P.kwargs) -> None:
         for function in self:
             await function(*args, **kwargs)
+
+
+class SyncEndHook(list[Callable[[], None]]):
+    """The same where the end of a server calls them: a failure is logged, and the end goes on."""
+
+    def __call__(self) -> None:
+        for function in self:
+            try:
+                function()
+            except Exception:
+                log.exception("a part failed at the end")
 
 
 class EndHook(list[Callable[[], Awaitable[None]]]):

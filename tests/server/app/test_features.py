@@ -128,6 +128,20 @@ def test_a_signal_ends_what_hangs_and_the_rest_ends_in_order(tmp_path: Path, han
     assert steps == expected and has_let_go(tmp_path)
 
 
+def test_the_end_goes_on_where_a_feature_fails_as_it_begins(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    app, steps = build_app(tmp_path)
+
+    def fail() -> None:
+        steps.append("fail")
+        raise ValueError("no such stream")
+
+    for hook in (app.host.on.ending, app.host.on.calls_end):
+        hook += [fail, lambda: steps.append("go on")]
+    serve_stdio(app)
+    assert steps == [*ENTERED, "fail", "go on", *LEFT, "fail", "go on", *CLOSED] and has_let_go(tmp_path)
+    assert caplog.messages.count("a part failed at the end") == 2
+
+
 def test_what_was_connected_ends_where_the_port_is_taken(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         app, steps = build_app(tmp_path, http="true", auth="none", port=str(listener.getsockname()[1]))
