@@ -7,7 +7,7 @@ T = TypeVar("T")
 
 
 class SlotError(Exception):
-    """A slot was taken twice, or after its part was made. This is a fault of a feature."""
+    """A slot was taken twice, or after its part was made, or its part needs itself. This is a fault of a feature."""
 
 
 class Slot(Generic[T]):
@@ -18,6 +18,7 @@ class Slot(Generic[T]):
         self._make = default
         self._part: list[T] = []  # the part, once it is made
         self._is_taken = False
+        self._is_making = False
 
     @property
     def is_made(self) -> bool:
@@ -33,5 +34,11 @@ class Slot(Generic[T]):
 
     def __call__(self) -> T:
         if not self._part:
-            self._part.append(self._make())
+            if self._is_making:
+                raise SlotError(f"the part of the slot {self.name} needs itself")
+            self._is_making = True
+            try:
+                self._part.append(self._make())
+            finally:
+                self._is_making = False
         return self._part[0]

@@ -49,6 +49,14 @@ def test_a_slot_is_taken_once(tmp_path: Path) -> None:
     assert host.where() == "first"
 
 
+def test_a_part_that_needs_itself_is_refused(tmp_path: Path) -> None:
+    host = build_app_host(tmp_path)
+    host.folder.take(lambda _: tmp_path / host.where())
+    host.where.take(lambda _: str(host.folder()))
+    with pytest.raises(SlotError, match="the part of the slot where needs itself"):
+        host.where()
+
+
 def test_a_part_that_is_made_is_not_replaced(tmp_path: Path) -> None:
     host = build_app_host(tmp_path)
     before = host.where()
