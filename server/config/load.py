@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from toolgate.server.base.errors import UsageError
+from toolgate.server.base.merged_rows import merge_rows
 from toolgate.server.base.text import describe_os_error, show_bytes, suggest
 from toolgate.server.config.feature_rows import FEATURES
 from toolgate.server.config.login_shell import find_login_shell
@@ -76,6 +77,8 @@ class Config:
         defaults["state"] = _default_state(environment)
         defaults["grace"] = 5.0 if any(values.get(row.name) for row in HTTP_TRANSPORTS) else 1.5
         no_tables: Mapping[str, Any] = {name: {} for name in TABLES}
+        own = {**vars(type(self)), **vars(self)}
+        merge_rows("attributes of Config", own.items(), defaults.items(), no_tables.items())
         for key, value in {**defaults, **values, **no_tables, **self.tables}.items():
             setattr(self, key, value)
 

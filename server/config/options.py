@@ -4,6 +4,7 @@ from functools import partial
 from itertools import chain
 from pkgutil import resolve_name
 
+from toolgate.server.base.merged_rows import merge_rows
 from toolgate.server.base.principals import rule_words
 from toolgate.server.base.principals.sign_in_methods import external_methods, login_forms, provider_methods
 from toolgate.server.config.feature_rows import FEATURES, ROOM
@@ -352,4 +353,7 @@ OPTION_GROUPS = {
     for group, options in _GROUPS.items()
     if options
 }
-OPTIONS = tuple(chain.from_iterable(OPTION_GROUPS.values()))
+OPTIONS = tuple(
+    merge_rows("options", ((option.name, option) for option in chain.from_iterable(OPTION_GROUPS.values()))).values()
+)
+merge_rows("options", ((option.short, option) for option in OPTIONS if option.short))

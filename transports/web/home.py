@@ -140,6 +140,7 @@ class HomePage:
             (name, partial(_act_on_part, act)) for part in dashboard.page_parts for name, act in part.actions.items()
         ]
         self._actions = merge_rows("actions of the first page", own.items(), added)
+        merge_rows("parts of the first page", ((name, name) for name in self.list_parts()))
 
     def routes(self) -> Iterator[tuple[str, WebEndpoint]]:
         """Yield each path with its endpoint."""

@@ -6,6 +6,7 @@ from pkgutil import resolve_name
 
 import msgspec
 
+from toolgate.server.base.merged_rows import merge_rows
 from toolgate.server.cli.parsing.command import (
     JSON,
     SPAWNING,
@@ -207,7 +208,8 @@ _LAST = (
 
 def _list_commands(plugged: Sequence[FeatureCommands]) -> dict[str, Command]:
     """Return all commands by name, those of features before the last ones."""
-    commands = {each.name: each for each in (*_CORE, *chain(*(each.commands for each in plugged)), *_LAST)}
+    listed = (*_CORE, *chain(*(each.commands for each in plugged)), *_LAST)
+    commands = merge_rows("commands", ((each.name, each) for each in listed))
     for variant in chain(*(each.variants for each in plugged)):
         command = commands[variant.command]
         commands[variant.command] = msgspec.structs.replace(
