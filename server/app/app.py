@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from toolgate.server.app import build
-from toolgate.server.app.features import build_feature, build_host, check_options, list_unused_tables
+from toolgate.server.app.features import Feature, build_feature, build_host, check_options, list_unused_tables
 from toolgate.server.app.first_table import wait_for_table
 from toolgate.server.app.slot import Slot
 from toolgate.server.base import progress, run_loop
@@ -118,10 +118,7 @@ class App:
             start(job, WATCH_AFTER)
         if (cleaner := host.cleaner()) is not None:
             start(cleaner.run, CLEAN_AFTER)
-        for feature in self.features:
-            await self._ends.enter_async_context(feature.run(host))
-        for each in host.jobs:
-            start(each.work, each.after)
+        await self._enter(self.features, 0)
         if unused := list_unused_tables(self.config):
             start(partial(self._turn_on, unused), WATCH_AFTER)
 
@@ -132,11 +129,17 @@ class App:
         feature = build_feature(row, self.host)
         self.features.append(feature)
         await feature.connect(self.host)
-        await self._ends.enter_async_context(feature.run(self.host))
-        for each in self.host.jobs[before:]:
-            self._jobs.start(each.work, each.after)
+        await self._enter([feature], before)
         if rest := [each for each in unused if each is not row]:
             self._jobs.start(partial(self._turn_on, rest), 0.0)
+
+    async def _enter(self, features: Sequence[Feature], first: int) -> None:
+        """Enter features, and start the work in `host.jobs` from number `first` on. It ends before they are left."""
+        for feature in features:
+            await self._ends.enter_async_context(feature.run(self.host))
+        self._ends.push_async_callback(self._jobs.close)
+        for each in self.host.jobs[first:]:
+            self._jobs.start(each.work, each.after)
 
     async def close(self) -> None:
         """End all that was started: background work first, then every process, then the state."""

@@ -12,7 +12,7 @@ import pytest
 
 from tests.clients.raw_client import PATIENCE
 from toolgate.server.app.app import App
-from toolgate.server.app.host import AppHost
+from toolgate.server.app.host import AppHost, Job
 from toolgate.server.base.errors import UsageError
 from toolgate.server.config import load
 from toolgate.server.state import lock
@@ -75,15 +75,17 @@ def build_app(folder: Path, breaks: str = "", hangs: str = "", **options: str) -
     return app, steps
 
 
-def serve_stdio(app: App) -> None:
-    """Serve a client that has ended its input already."""
+def serve_stdio(app: App, *, has_input: bool = False) -> None:
+    """Serve a client that sends nothing, and has ended its input already unless `has_input`."""
     (source, writer), (reader, sink) = os.pipe(), os.pipe()
-    os.close(writer)
-    try:
-        asyncio.run(asyncio.wait_for(app.serve_stdio(source, sink), PATIENCE))
-    finally:
-        for descriptor in (source, reader, sink):
-            os.close(descriptor)
+    with os.fdopen(writer, "wb") as given:
+        if not has_input:
+            given.close()
+        try:
+            asyncio.run(asyncio.wait_for(app.serve_stdio(source, sink), PATIENCE))
+        finally:
+            for descriptor in (source, reader, sink):
+                os.close(descriptor)
 
 
 def has_let_go(folder: Path) -> bool:
@@ -126,6 +128,22 @@ def test_a_signal_ends_what_hangs_and_the_rest_ends_in_order(tmp_path: Path, han
     app, steps = build_app(tmp_path, hangs=hangs)
     serve_stdio(app)
     assert steps == expected and has_let_go(tmp_path)
+
+
+def test_work_of_a_feature_ends_before_it_is_left(tmp_path: Path) -> None:
+    app, steps = build_app(tmp_path)
+
+    async def work() -> None:
+        steps.append("begin")
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+            await asyncio.Event().wait()
+        finally:
+            steps.append("end")
+
+    app.host.jobs.append(Job(work, 0.0))
+    serve_stdio(app, has_input=True)
+    assert steps == [*ENTERED, "begin", "end", *LEFT, *CLOSED]
 
 
 def test_the_end_goes_on_where_a_feature_fails_as_it_begins(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
