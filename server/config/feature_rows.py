@@ -13,7 +13,7 @@ ROOM = "toolgate.server.features"
 class FeatureRow(msgspec.Struct, frozen=True):
     """One feature. All but `switches` and `table` are `module:NAME` below `ROOM`, or "".
 
-    switches: keys of options; the feature is on if one has a value
+    switches: keys of options; the feature is on if one has a value that is not 0 or false
     table: the table of the config file that it reads, `config.<table>`; the feature is on if the file has it, and where
         HTTP is served, since the table may come later. Without switches and a table it is always on
     is_http_only: whether it is on only where HTTP is served
