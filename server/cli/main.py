@@ -46,7 +46,7 @@ def _run(words: Sequence[str]) -> int:
     from toolgate.server.cli.parsing.command_line import parse_words
 
     asked = parse_words(words)
-    config = (load.load(asked.options),) if asked.command.options else ()
+    config = (load.load(asked.options),) if asked.command.takes_config else ()
     done = resolve_name(f"toolgate.server.{asked.run}")(*config, **asked.parameters)
     return done if isinstance(done, int) else _wait(done)
 

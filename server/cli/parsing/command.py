@@ -13,9 +13,10 @@ from toolgate.server.config.types import parse_bool
 
 
 class Command(msgspec.Struct, frozen=True):
-    """One command. `run` is `module:function` of `toolgate.server`. It gets the options, if the command takes any, and
-    arguments and flags by name, and returns the exit code, or a coroutine for it.
+    """One command. `run` is `module:function` of `toolgate.server`. It gets the options, if the command takes or reads
+    any, and arguments and flags by name, and returns the exit code, or a coroutine for it.
 
+    reads_config: whether the command reads the config and the environment, also without options of its own
     usage: the arguments: NAME, optional [NAME], repeated NAME…
     choices: `module:NAME`, a table of what the one argument may be, each with a title
     lister: the command that lists what the first argument may be
@@ -34,10 +35,15 @@ class Command(msgspec.Struct, frozen=True):
     example: str = ""
     variants: "tuple[Variant, ...]" = ()
     is_url_running: bool = True
+    reads_config: bool = False
 
     @property
     def arguments(self) -> tuple[str, ...]:
         return tuple(self.usage.split())
+
+    @property
+    def takes_config(self) -> bool:
+        return bool(self.options) or self.reads_config
 
     @property
     def takes_command(self) -> bool:

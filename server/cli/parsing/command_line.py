@@ -19,6 +19,7 @@ EVERY = {option.flag: option for option in (*chain(*(each.flags for each in COMM
 SHORT = {option.short: option for option in OPTIONS if option.short}
 INSTEAD = {"-h": "help", "--help": "help", "-V": "version", "--version": "version"}  # flags → commands
 GROUP_STARTS = [name for name in COMMANDS if sub_commands(name)]  # commands that others begin with
+MAX_OWNERS = 6  # commands in one sentence
 
 
 class Invocation(msgspec.Struct, frozen=True):
@@ -179,11 +180,18 @@ def _explain_unknown(flag: str, words: Sequence[str]) -> str:
     return f"unknown option {flag}{'' if word == flag else f' in {word}'}{suggest(f'-{word}', (*EVERY, *INSTEAD))}"
 
 
+def _name_owners(flag: str) -> str:
+    """Return the commands that take a flag, or "" for no option. Most take --state and --config."""
+    owners = [each.name for each in COMMANDS.values() if flag in flags_of(each)]
+    rest = len(owners) - MAX_OWNERS
+    return ", ".join(owners if rest <= 0 else [*owners[:MAX_OWNERS], f"and {rest} more"])
+
+
 def _explain(error: click.UsageError, command: Command, words: Sequence[str]) -> str:
     match error:
         case click.NoSuchOption():
             flag = error.option_name
-            owners = ", ".join(each.name for each in COMMANDS.values() if flag in flags_of(each))
+            owners = _name_owners(flag)
             misplaced = f"{command.name}: {flag} does not belong here (it belongs to {owners})"
             text = (misplaced if owners else _explain_unknown(flag, words)) + _explain_dashes(command)
         case click.MissingParameter():

@@ -24,7 +24,7 @@ def test_each_command_runs_a_function_that_takes_its_options_arguments_and_flags
     for flags in ((), *((each.flag.flag, "1") for each in command.variants)):
         asked = parse_words([*words, *flags])
         signature = inspect.signature(resolve_name(f"toolgate.server.{asked.run}"))
-        signature.bind(*([None] if command.options else []), **asked.parameters)
+        signature.bind(*([None] if command.takes_config else []), **asked.parameters)
 
 
 @pytest.mark.parametrize(
@@ -70,6 +70,11 @@ def test_a_command_line_is_read(words: str, command: str, options: dict[str, Any
         ("config", "config: CLIENT is missing: claude-desktop, claude-code, cursor, "),
         ("user list --port 99", "user list: --port does not belong here (it belongs to serve, doctor, health)"),
         ("tools -t", "tools: -t does not belong here (it belongs to serve, doctor)"),
+        (
+            "login http://127.0.0.1/mcp --state x",
+            "login: --state does not belong here (it belongs to serve, demo, call, ",
+        ),
+        ("version --config x", " more)\nusage: toolgate version"),
         ("--port", "--port needs a value"),
         ("-vp --verbose", "-vp needs a value"),
         ("--verbose=yes", "--verbose takes no value"),

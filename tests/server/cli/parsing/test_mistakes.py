@@ -194,6 +194,7 @@ TABLE: dict[str, tuple[str, ...]] = {  # the words → what the message says
     "doctor --url tools.example.com": ("did you mean https://tools.example.com/mcp?",),
     "tools --url http://127.0.0.1:1/mcp --state x": ("--state has no effect with --url",),
     "login": ("URL is missing", "usage: toolgate login URL"),
+    "login http://127.0.0.1:1/mcp --state x": ("login: --state does not belong here", " more)"),
     "logout http://127.0.0.1:1/mcp": ("nobody is signed in to http://127.0.0.1:1/mcp",),
     "health --port 1": ("127.0.0.1:1", "connection refused; is the server running?"),
 }
