@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from toolgate.server.app.host import AppHost
 from toolgate.server.base.errors import UsageError
-from toolgate.server.base.text import describe_os_error
 from toolgate.server.config.load import Config
 from toolgate.server.features.nodes import connect
 from toolgate.server.features.nodes.gateway import link
@@ -94,4 +93,4 @@ def _name_database(host: AppHost) -> str:
             return databases.make_database_id(host.store().folder)
         return databases.derive_database_id(secret)
     except OSError as error:
-        raise UsageError(f"--state: {describe_os_error(error)}: {key_check.OTHERS['database']}") from None
+        raise UsageError(f"--state: {key_check.describe_fault(error, 'database')}") from None

@@ -80,8 +80,7 @@ class TelemetryFeature:
         try:
             self._audit = recorder.create_recorder(self._audit_store.open_log(), level, workspaces.sandbox_level)
         except OSError as error:
-            reason = f"{error.filename} can't be written: {error.strerror}" if error.strerror else str(error)
-            raise UsageError(f"--audit: {reason}: {key_check.OTHERS['audit']}") from None
+            raise UsageError(f"--audit: {key_check.describe_fault(error, 'audit')}") from None
 
     def _open_own_entries(self) -> "EntryReader | None":
         return None if self._audit_store is None else self._audit_store.open_reader()

@@ -102,7 +102,8 @@ class _BackupReader:
         path = self.folder / entry.name
         path.parent.mkdir(mode=0o700, exist_ok=True)
         if shutil.disk_usage(self.folder).free < entry.size + SPARE_BYTES:
-            raise BackupError(f"the disk has no room for {entry.name}, which has {entry.size:,} bytes: free some space")
+            needed = f"{entry.name}, which has {entry.size:,} bytes, and {SPARE_BYTES >> 20} MiB that stay free"
+            raise BackupError(f"the disk has no room for {needed}: free some space")
         digest = hashlib.sha256()
         with open(os.open(path, CREATE_FLAGS, 0o600), "wb") as file:
             while chunk := source.read(CHUNK):
@@ -134,8 +135,8 @@ def _check(folder: Path, manifest: Manifest) -> None:
         raise BackupError(f"in the backup, {error}") from None
     if version > VERSION:
         raise BackupError(
-            f"the backup was written by a newer Toolgate ({ascii(manifest.toolgate)[1:40]}; its database has version "
-            f"{version}, this one knows {VERSION}): restore it with that one"
+            f"the backup was written by a newer Toolgate ({ascii(manifest.toolgate)[1:-1][:40]}; its database has "
+            f"version {version}, this one knows {VERSION}): restore it with that one"
         )
     if version < 1:
         raise BackupError("the database in the backup was not made by Toolgate")

@@ -7,10 +7,11 @@ from typing import IO, Protocol
 
 import msgspec
 
-from toolgate.server.state.backup.manifest import DATABASE, list_names
+from toolgate.server.state.backup.manifest import DATABASE, BackupError, list_names
 from toolgate.server.state.backup.restore import replace_state
 from toolgate.server.state.rows import sessions
 from toolgate.server.state.sqlite import snapshot
+from toolgate.server.state.sqlite.database import check_database
 
 
 class ExportedState(msgspec.Struct, frozen=True):
@@ -62,6 +63,9 @@ class FileTransfer:
         if not path.exists():
             return None
         schema, flags = snapshot.copy_with(path, copy, lambda: list_names(self._state / "flags"))
+        check_database(copy)  # a restore refuses a damaged one, and a good backup may make room for this one
+        if schema < 1:
+            raise BackupError("the state database was not made by Toolgate, or is damaged")
         sessions.remove_sessions(copy)
         return ExportedState(schema, flags)
 

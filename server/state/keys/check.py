@@ -1,11 +1,13 @@
 """Check the files of keys at a start: a damaged one is made again where that loses nothing of worth, else refused."""
 
+import errno
 import logging
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
 from toolgate.server.base.errors import StateError
+from toolgate.server.base.text import describe_os_error
 from toolgate.server.state.keys import file as key_file
 from toolgate.tools.workspace.files.state_file import remove_entry
 
@@ -25,6 +27,8 @@ OTHERS = {
     "audit-chains": "restore keys/ from a backup",
     "database": "restore keys/ from a backup; with a new key the nodes take this server for another one",
 }
+
+OF_THE_DISK = (errno.ENOSPC, errno.EDQUOT)  # it is full: the key is whole, or is not made yet
 
 log = logging.getLogger(__name__)
 
@@ -64,6 +68,12 @@ def describe_remedy(name: str) -> str:
         restore = "restore keys/ from the backup that state.db is from; or remove it, and a new key is made"
         return f"{restore}: {NEEDED[name]}"
     return OTHERS[name]
+
+
+def describe_fault(error: OSError, name: str) -> str:
+    """Return why a key, or what it is for, can't be opened, and what to do."""
+    remedy = "free some space" if error.errno in OF_THE_DISK else describe_remedy(name)
+    return f"{describe_os_error(error)}: {remedy}"
 
 
 def _remove(file: Path, problem: str) -> None:

@@ -134,9 +134,9 @@ def _draft(file: Path, data: bytes) -> Path:
             draft_file.write(data)
             draft_file.flush()
             os.fsync(descriptor)
-    except OSError:
+    except OSError as error:
         draft.unlink(missing_ok=True)
-        raise
+        raise OSError(error.errno, error.strerror, str(file)) from None  # a write to a full disk names no file
     return draft
 
 

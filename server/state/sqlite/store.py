@@ -328,7 +328,8 @@ class SqliteStore:
         return error if isinstance(error, StateError) else self._unusable(describe_error(error), error)
 
     def _unusable(self, what: str, cause: Exception | None) -> StateError:
-        log.error("the state database %s %s%s", self.path, what, f": {cause}" if cause else "")
+        reason = getattr(cause, "orig", cause)  # SQLAlchemy adds lines and a link of its own
+        log.error("the state database %s %s%s", self.path, what, f": {reason}" if reason else "")
         return StateError(f"the state database {what}; nothing was changed, and the server's log says more")
 
 

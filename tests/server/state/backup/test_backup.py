@@ -342,7 +342,7 @@ def test_a_backup_of_an_older_version_is_upgraded_by_its_server_and_a_newer_one_
     assert (tmp_path / "state" / f"state.db.before-{VERSION + 1}").exists()
     with contextlib.closing(sqlite3.connect(database)) as connection:
         connection.execute("PRAGMA user_version = 99")
-    with pytest.raises(BackupError, match="its database has version 99"):
+    with pytest.raises(BackupError, match=r"newer Toolgate \([\w.]+; its database has version 99"):
         restored(backed_up(database.parent), tmp_path / "newer")
     assert not (tmp_path / "newer").exists()
 
@@ -627,6 +627,22 @@ def test_what_cant_be_done_is_a_sentence(small: Path, tmp_path: Path) -> None:
         assert (told.returncode, told.stdout) == (code, "") and said in told.stderr, (words, told)
     assert sorted(os.listdir(tmp_path)) == ["empty", "there"]
     assert (tmp_path / "there").read_text() == "mine"
+
+
+def test_a_damaged_database_gets_no_backup_that_a_restore_would_refuse(tmp_path: Path) -> None:
+    database = made(tmp_path)
+    page = 4096
+    for damage, said in (
+        (b"\xff" * 8 * page, "the state database is damaged: move it away, or put back a copy"),
+        (None, "the state database was not made by Toolgate, or is damaged"),
+    ):
+        with database.open("r+b") as file:
+            file.seek(page)
+            file.write(damage or b"")
+            file.truncate(None if damage else 0)
+        told = run(tmp_path, "backup", "b", "--state", str(database.parent))
+        assert (told.returncode, told.stderr) == (1, f"toolgate: {said}\n")
+        assert not (tmp_path / "b").exists()
 
 
 def test_a_workspace_that_cant_be_packed_is_named_and_the_rest_is_kept(
