@@ -30,7 +30,9 @@ from toolgate.server.state.keys.sealing_keys import SealingKeys
 from toolgate.server.state.keys.token_file import read_token
 from toolgate.server.state.store import Store
 from toolgate.tools.api.outbound.fetch import Web
+from toolgate.tools.workspace.files.state_file import read_regular_text
 
+MAX_CLIENT_FILE = 64 * 1024  # bytes; it holds an id and a secret
 log = logging.getLogger("toolgate.auth")
 
 
@@ -193,7 +195,7 @@ def _credentials(config: Config) -> dict[str, tuple[str, str]]:
         id, secret = (config.environment.get(name, "") for name in method.variables)
         if file is not None:
             try:
-                words: list[str] = file.read_text("utf-8").split()
+                words: list[str] = read_regular_text(file, MAX_CLIENT_FILE).split()
                 id, secret = (*words, "", "")[:2]
             except OSError as error:
                 raise UsageError(f"--{method.client_option}: can't read {describe_os_error(error)}") from None

@@ -26,10 +26,12 @@ from toolgate.server.config.plugin_paths import format_plugin_path
 from toolgate.server.config.transports import HTTP_TRANSPORTS, HttpTransport
 from toolgate.server.config.types import FALSE_WORDS, is_loopback
 from toolgate.server.config.variables import ACCESS, refuse_unknown
+from toolgate.tools.workspace.files.state_file import read_regular_text
 
 NOTIFY_SOCKET = "NOTIFY_SOCKET"  # sd_notify(3)
 SOCKET_VARIABLES = ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES", NOTIFY_SOCKET)  # sd_listen_fds(3)
 SECRET_VARIABLES = tuple(option.variable for option in OPTIONS if option.is_secret)
+MAX_FILE = 2**20  # bytes of the config file; a table of a mount has some hundred
 CLASSIC_FILE = "scorpiox-env.txt"
 CLASSIC_LIMIT = 64 * 1024  # bytes; it holds a few lines
 SEARCH_KEY = re.compile(r"TOOLGATE_[A-Z_]+_API_KEY")  # of search engines
@@ -311,7 +313,7 @@ def _read_file(path: Path, *, is_named: bool) -> tuple[dict[str, tuple[str, Any]
     """Return the config file's options, each with its source, and its tables. Only a file that was named must be
     there."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_regular_text(path, MAX_FILE) if str(path) != os.devnull else ""
     except FileNotFoundError:
         if is_named:
             raise UsageError(f"--config: there is no file {path}") from None
@@ -320,11 +322,12 @@ def _read_file(path: Path, *, is_named: bool) -> tuple[dict[str, tuple[str, Any]
         raise UsageError(f"--config: can't read {describe_os_error(error)}") from None
     except UnicodeDecodeError:
         raise UsageError(f"--config: {path} is not UTF-8 text") from None
-    import tomllib  # start-up: few have a config file
+    from toolgate.server.config.files.jsonc import ConfigSyntaxError  # start-up: few have a config file
+    from toolgate.server.config.files.toml_table import parse_toml
 
     try:
-        content = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+        content = parse_toml(text)
+    except ConfigSyntaxError as error:
         raise UsageError(f"--config: {path} is not valid TOML: {_explain_toml(text, error)}") from None
     known = {option.key: option for option in OPTIONS} | {option.name: option for option in OPTIONS}
     given: dict[str, tuple[str, Any]] = {}

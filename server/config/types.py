@@ -12,9 +12,11 @@ from toolgate.server.base.principals.sign_in_methods import HEADER, parse_method
 from toolgate.server.base.text import describe_os_error, suggest
 from toolgate.server.config.transports import PATHS
 from toolgate.tools.workspace import limits
+from toolgate.tools.workspace.files.state_file import read_regular_text
 
 T = TypeVar("T")
 
+MAX_URL_FILE = 64 * 1024  # bytes; it holds one line
 FALSE_WORDS = frozenset(("0", "false", "no", "off"))
 TRUE_WORDS = frozenset(("1", "true", "yes", "on"))
 
@@ -105,7 +107,7 @@ def parse_secret_url(word: str, parse: Callable[[str, Path | None], T]) -> T:
         return parse(word, None)
     file = parse_path(path)
     try:
-        found = file.read_text("utf-8").strip()
+        found = read_regular_text(file, MAX_URL_FILE).strip()
     except OSError as error:
         raise ValueError(f"can't read {describe_os_error(error)}") from None
     except UnicodeDecodeError:

@@ -33,18 +33,21 @@ from toolgate.server.auth.tokens import jose
 from toolgate.server.base.errors import UsageError
 from toolgate.server.base.text import describe_os_error, suggest
 from toolgate.server.state.rows.grants import hash_secret
+from toolgate.tools.workspace.files.state_file import read_regular_text
 
 ID = re.compile(r"(?!p-)[A-Za-z0-9._~-]{1,200}")  # "p-" begins a person's subject, which a client must not imitate
 KEYS, SECRET = ("jwks", "jwks_uri"), ("secret", "secret_file", "secret_sha256")
 MEMBERS = frozenset(("id", "name", "redirect_uris", "presets", "method", "grant_types", "scope", *KEYS, *SECRET))
 GRANTS = frozenset((AUTHORIZATION_CODE, REFRESH_TOKEN, CLIENT_CREDENTIALS, ID_JAG))
+MAX_FILE = 16 * 2**20  # bytes: a client with keys of its own has some KiB
+MAX_SECRET_FILE = 64 * 1024  # bytes; it holds one line
 MIN_SECRET = 16  # characters: guesses come over the network
 
 
 def read_clients(file: Path) -> dict[str, OAuthClient]:
     """Return the clients in `file`, by id. Raises UsageError, which names the client and the member."""
     try:
-        text = file.read_text("utf-8")
+        text = read_regular_text(file, MAX_FILE)
         content = msgspec.json.decode(text) if file.suffix == ".json" else tomllib.loads(text)
     except OSError as error:
         raise UsageError(f"--clients: can't read {describe_os_error(error)}") from None
@@ -136,7 +139,7 @@ def _secret(row: Mapping[str, Any], folder: Path) -> str | None:
         if not re.fullmatch(r"[0-9a-f]{64}", value):
             raise ValueError("secret_sha256: must be 64 hexadecimal digits in lower case")
         return value
-    secret = value if names[0] == "secret" else (folder / value).read_text("utf-8").strip()
+    secret = value if names[0] == "secret" else read_regular_text(folder / value, MAX_SECRET_FILE).strip()
     if len(secret) < MIN_SECRET:
         raise ValueError(f"{names[0]}: must have at least {MIN_SECRET} characters")
     return hash_secret(secret)

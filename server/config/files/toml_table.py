@@ -37,6 +37,8 @@ def parse_toml(text: str) -> dict[str, Any]:
         raise ConfigSyntaxError(str(error)) from None
     except RecursionError:
         raise ConfigSyntaxError("too many levels") from None
+    except ValueError:  # Python converts no longer number: sys.int_info.default_max_str_digits
+        raise ConfigSyntaxError("a number has too many digits") from None
 
 
 def format_table(path: Sequence[str], entry: Mapping[str, Any], comments: Comments = NO_COMMENTS) -> str:

@@ -2,13 +2,13 @@
 
 import hashlib
 import os
-import stat
 from pathlib import Path
 
 from toolgate.server.base.errors import UsageError
 from toolgate.server.base.text import describe_os_error
 from toolgate.server.config.load import Config
 from toolgate.server.state.keys.file import is_private
+from toolgate.tools.workspace.files.state_file import open_regular
 
 LEAST = 32  # bytes: as many as the keys it seals
 MOST = 64 * 1024
@@ -22,12 +22,12 @@ def read_secret(config: Config) -> bytes | None:
     if config.database is None:
         raise UsageError("--secret is for --database: without it, the keys are in the state folder")
     try:
-        with open(path, "rb") as file:
+        with open(open_regular(path, os.O_RDONLY, follow=True), "rb") as file:
             status = os.fstat(file.fileno())
             content = file.read(MOST + 1)
     except OSError as error:
         raise UsageError(f"--secret: can't read {describe_os_error(error)}") from None
-    if not stat.S_ISREG(status.st_mode) or not is_private(status):
+    if not is_private(status):
         raise UsageError(f"--secret: others can read or change {path}: chown it to this user, and chmod 600")
     if not LEAST <= len(content) <= MOST:
         raise UsageError(f"--secret: {path} must have at least {LEAST} random bytes: head -c {LEAST} /dev/urandom")

@@ -149,6 +149,45 @@ def test_a_refusal_names_the_thing_and_says_what_to_change(tmp_path: Path, words
     assert "Errno" not in told.stderr and "Error" not in told.stderr
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "--config FILE",
+        "--search-keys FILE",
+        "-t --clients FILE",
+        "-t --login github --github-client FILE --allow-users a@example.com",
+        "-t --metrics-token FILE",
+        "-t --database file:FILE",
+        "-t --database postgresql://127.0.0.1/name --secret FILE",
+        "-t --database postgresql://127.0.0.1/name --redis file:FILE",
+        "--node example.com:7443 --node-certificate FILE",
+        "mount import FILE",
+    ],
+)
+def test_a_pipe_or_a_device_in_the_place_of_a_file_is_refused_without_waiting(tmp_path: Path, words: str) -> None:
+    require_for(words)
+    os.mkfifo(tmp_path / "pipe")
+    for place in (tmp_path / "pipe", Path("/dev/zero")):
+        told = run(tmp_path, *words.replace("FILE", str(place)).split())
+        assert told.returncode in (1, 2) and told.stdout == ""
+        assert str(place) in told.stderr and "Traceback" not in told.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a = " + "[" * 5_000, "too many levels"),
+        ("hold = " + "9" * 5_000, "a number has too many digits"),
+        ("#" * 2**20 + "\n", "over 1,048,576 bytes"),
+    ],
+)
+def test_a_config_file_that_no_parser_takes_is_refused_in_a_sentence(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "config.toml").write_text(text)
+    told = run(tmp_path, "--config", "config.toml")
+    assert (told.returncode, told.stdout) == (2, "")
+    assert said in told.stderr and len(told.stderr.splitlines()) == 1
+
+
 def test_a_config_file_in_the_current_directory_is_not_read_unless_named(tmp_path: Path) -> None:
     (tmp_path / "config.toml").write_text("nonsense = 1\n")
     (tmp_path / "toolgate.toml").write_text("nonsense = 1\n")

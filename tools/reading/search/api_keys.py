@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from toolgate.tools.reading.search.engines import KEYED, key_variable
+from toolgate.tools.workspace.files.state_file import read_regular_text
 
 MAX_KEY = 500  # characters
 MAX_FILE = 64 * 1024  # bytes; it holds a few lines
@@ -21,8 +22,7 @@ def read_api_keys(path: Path | None, environment: Mapping[str, str]) -> dict[str
 
 def _lines(path: Path) -> dict[str, str]:
     try:
-        with path.open(encoding="utf-8") as file:
-            text = file.read(MAX_FILE)
+        text = read_regular_text(path, MAX_FILE)
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
         raise ValueError(f"{path} can't be read: {reason}") from None

@@ -1,4 +1,5 @@
-"""Open, read and write files of the state folder: regular ones only, without waiting, and of a bounded size.
+"""Open, read and write files of the state folder, and read those that options name: regular ones only, without
+waiting, and of a bounded size.
 
 A restored backup or a copy may have a FIFO, a folder, a device or a link in the place of a file. Opening a FIFO waits
 for its other end, and a device may never end.
@@ -26,9 +27,10 @@ def open_regular(path: Path | str, flags: int, *, follow: bool = False) -> int:
         if error.errno in OF_OTHER_KINDS:
             raise OSError(error.errno, "not a regular file", str(path)) from None
         raise
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+    mode = os.fstat(descriptor).st_mode
+    if not stat.S_ISREG(mode):
         os.close(descriptor)
-        raise OSError(errno.EINVAL, "not a regular file", str(path))
+        raise OSError(errno.EINVAL, "is a directory" if stat.S_ISDIR(mode) else "not a regular file", str(path))
     return descriptor
 
 
@@ -39,6 +41,11 @@ def read_regular(path: Path | str, limit: int = MAX_SIZE, *, follow: bool = Fals
     if len(data) > limit:
         raise OSError(errno.EFBIG, f"over {limit:,} bytes", str(path))
     return data
+
+
+def read_regular_text(path: Path | str, limit: int) -> str:
+    """Return the text of a regular file, or of one that a link leads to. Raises OSError, UnicodeDecodeError."""
+    return read_regular(path, limit, follow=True).decode("utf-8")
 
 
 def write_regular(path: Path | str, data: bytes) -> None:

@@ -7,20 +7,17 @@ from toolgate.server.base.text import describe_os_error
 from toolgate.server.config.files.config_file import MAX_SIZE, ConfigFileError
 from toolgate.server.config.files.jsonc import ConfigSyntaxError, parse_jsonc
 from toolgate.server.config.files.toml_table import parse_toml
+from toolgate.tools.workspace.files.state_file import read_regular_text
 
 
 def read_client_file(path: Path) -> dict[str, Any]:
     """Return the content of a file. Raises ConfigFileError."""
     try:
-        with path.open("rb") as file:
-            data = file.read(MAX_SIZE + 1)
-        text = data.decode("utf-8-sig")
+        text = read_regular_text(path, MAX_SIZE).removeprefix("\ufeff")
     except OSError as error:
         raise ConfigFileError(f"can't read {describe_os_error(error)}") from None
     except UnicodeDecodeError:
         raise ConfigFileError(f"{path} is not UTF-8 text") from None
-    if len(data) > MAX_SIZE:
-        raise ConfigFileError(f"{path} has more than {MAX_SIZE} bytes")
     try:
         return _parse(text, path.suffix.lower())
     except ConfigSyntaxError as error:
