@@ -20,12 +20,18 @@ async def wait_for_table(file: Path, rows: Sequence[FeatureRow]) -> FeatureRow:
     """Return the first of the rows that the file has a table for. A file that can't be read has none."""
     found: asyncio.Future[FeatureRow] = asyncio.get_running_loop().create_future()
 
+    unreadable = ""  # why, once: a log beside the file changes its folder with each line
+
     async def look() -> None:
+        nonlocal unreadable
         try:
             tables = await asyncio.to_thread(read_tables, file)
         except UsageError as error:
-            log.warning("%s: it is not followed", error)
+            if str(error) != unreadable:
+                log.warning("%s: it is not followed", error)
+            unreadable = str(error)
             return
+        unreadable = ""
         row = next((row for row in rows if tables.get(row.table)), None)
         if row is not None and not found.done():
             found.set_result(row)

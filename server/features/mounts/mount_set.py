@@ -32,6 +32,7 @@ class MountSet:
         self._prepare = prepare
         self._served: dict[str, ServedMount] = {}
         self.faults: tuple[MountFault, ...] = ()
+        self._unreadable = ""  # why the file can't be read now: a log beside it changes its folder with each line
 
     def list_all(self) -> list[ServedMount]:
         return list(self._served.values())
@@ -53,8 +54,11 @@ class MountSet:
         try:
             found = await asyncio.to_thread(read_current_mounts, config)
         except UsageError as error:
-            log.warning("%s: the mounts stay as they are", error)
+            if str(error) != self._unreadable:
+                log.warning("%s: the mounts stay as they are", error)
+            self._unreadable = str(error)
             return
+        self._unreadable = ""
         if (found.faults, tuple(each.mount.config for each in self.list_all())) != (self.faults, found.mounts):
             await self.apply(found)
 

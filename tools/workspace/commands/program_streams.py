@@ -13,6 +13,7 @@ from toolgate.tools.workspace.commands.environment import CommandEnvironment, Pr
 from toolgate.tools.workspace.commands.limit_checks import LimitChecks
 from toolgate.tools.workspace.commands.local_program import LocalProgram
 from toolgate.tools.workspace.output.run_record import Run
+from toolgate.tools.workspace.processes.command_start import can_run
 from toolgate.tools.workspace.processes.process import CommandStartError, Launch
 from toolgate.tools.workspace.workspace import ProgramAccess
 
@@ -60,9 +61,14 @@ class ProgramStreams:
         except BaseException as error:
             self._limits.programs.discard(program)
             if isinstance(error, (CommandStartError, OSError)):
-                raise ToolError(f"{argv[0]} was not started: {error}") from None
+                raise ToolError(f"{argv[0]} was not started: {error}{self._explain_sandbox(argv[0])}") from None
             raise
         return program
+
+    def _explain_sandbox(self, program: str) -> str:
+        """Return what to do about a program that the server sees and its sandbox does not, or ""."""
+        is_hidden = self._environment.level != "none" and os.path.isabs(program) and can_run(os.fsencode(program))
+        return "; the sandbox does not show it: name its folder with --sandbox-paths" if is_hidden else ""
 
     async def _begin(
         self,

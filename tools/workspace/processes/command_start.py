@@ -31,13 +31,22 @@ def enter(directories: list[bytes]) -> bool:
 
 
 def find_program(program: bytes, environment: dict[bytes, bytes]) -> bytes:
-    """The program's path, by the PATH it will have."""
+    """The program's path: as it is written if it has a slash, else by the PATH it will have."""
+    if b"/" in program:
+        if can_run(program):
+            return program
+        raise OSError(errno.ENOENT, f"there is no program {os.fsdecode(program)}, or it can't be run here")
     searched = environment.get(b"PATH", os.fsencode(os.defpath))
     for folder in searched.split(b":"):
         path = os.path.join(folder, program)
-        if os.access(path, os.X_OK) and os.path.isfile(path):
+        if can_run(path):
             return path
     raise OSError(errno.ENOENT, f"{os.fsdecode(program)} is not on the PATH {os.fsdecode(searched)!r}")
+
+
+def can_run(path: bytes) -> bool:
+    """Return whether there is a program at the path that this process may run."""
+    return os.access(path, os.X_OK) and os.path.isfile(path)
 
 
 def limit(limits: list[bytes]) -> None:

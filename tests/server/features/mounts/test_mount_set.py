@@ -44,3 +44,6 @@ def test_a_file_of_another_user_is_followed_and_a_broken_one_changes_nothing(
         caplog.clear()
         asyncio.run(mounts.follow(config))
         assert asked == ["a"] and "the mounts stay as they are" in caplog.text
+        caplog.clear()
+        asyncio.run(mounts.follow(config))
+        assert caplog.text == ""  # a log beside the file would be another change, for ever

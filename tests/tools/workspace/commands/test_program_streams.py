@@ -165,7 +165,8 @@ def test_how_a_program_ended_is_known(tmp_path: Path) -> None:
                 assert await stream.wait() == ProgramEnd(code)
         for words, why in (
             (["no-such-program"], "no-such-program was not started: no-such-program is not on the PATH"),
-            (["./no-such"], r"\./no-such was not started"),
+            (["./no-such"], r"\./no-such was not started: there is no program \S+/no-such, or it can't be run here"),
+            (["/etc/passwd"], "there is no program /etc/passwd, or it can't be run here"),
             ([], "its command line is empty"),
             (["a\0b"], "a NUL character"),
         ):

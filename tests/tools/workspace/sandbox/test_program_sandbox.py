@@ -269,3 +269,21 @@ def test_the_limits_of_a_program_are_those_of_commands(folder: Path, level: str)
             assert end.exit_code and "(--limit memory)" in end.hits[0], await stream.stderr_tail()
 
     asyncio.run(body())
+
+
+@at_each_level
+def test_a_program_that_its_sandbox_does_not_show_is_named_with_the_option(
+    folder: Path, level: str, tmp_path: Path
+) -> None:
+    hidden = tmp_path / "hidden"
+    hidden.write_text("#!/bin/sh\n")
+    hidden.chmod(0o700)
+
+    async def body() -> None:
+        async with workspace(folder, sandbox(level)) as mine:
+            with pytest.raises(ToolError, match=r"there is no program \S+hidden, .*: name its folder with --sandbox-p"):
+                await mine.open_program([str(hidden)], env={})
+            with pytest.raises(ToolError, match=r"there is no program /missing, or it can't be run here$"):
+                await mine.open_program(["/missing"], env={})
+
+    asyncio.run(body())
