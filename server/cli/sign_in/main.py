@@ -133,7 +133,8 @@ def _tell_person(config: Config, authorize_url: str, local_url: str) -> None:
     """Open the browser, and print where to sign in without one."""
     opener = find_opener(config)
     if opener:
-        _open(config, [*opener, local_url])
+        place = opener if "%s" in opener else [*opener, "%s"]  # "firefox %s" and "firefox" are both usual
+        _open(config, [local_url if word == "%s" else word for word in place])
     head = "Sign in with the browser that opens. If none does, open" if opener else "To sign in, open"
     print(f"{head} this link:\n\n  {authorize_url}\n", file=sys.stderr)
     if sys.stdin.isatty():

@@ -29,11 +29,16 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         yield listening
 
 
-def sign_in(place: Site, home: Path, decision: str = "approve", *, on_terminal: bool = False) -> tuple[int, str, str]:
+BROWSER = "sh -c 'printf %s \"$0\" > opened'"
+
+
+def sign_in(
+    place: Site, home: Path, decision: str = "approve", *, on_terminal: bool = False, browser: str = BROWSER
+) -> tuple[int, str, str]:
     """Run `toolgate login`, and decide as a person would; on a terminal, paste where the browser ends. Return how it
     ended."""
     outer, inner = pty.openpty()
-    own = {"HOME": str(home), "PATH": os.environ["PATH"], "BROWSER": "sh -c 'printf %s \"$0\" > opened'"}
+    own = {"HOME": str(home), "PATH": os.environ["PATH"], "BROWSER": browser}
     with subprocess.Popen(
         [COMMAND, "login", f"{place.url}/mcp"],
         cwd=home,
@@ -62,6 +67,11 @@ def stored(place: Site, home: Path) -> tuple[CredentialStore, SignIn]:
     found = store.read(f"{place.url}/mcp")
     assert found is not None
     return store, found
+
+
+def test_a_browser_may_say_where_the_url_stands(place: Site, tmp_path: Path) -> None:
+    assert sign_in(place, tmp_path, browser=f"{BROWSER} %s more")[0] == 0
+    assert re.fullmatch(r"http://127\.0\.0\.1:\d+/[\w-]{22}", (tmp_path / "opened").read_text())
 
 
 def test_a_person_signs_in_once_and_handles_no_token(place: Site, tmp_path: Path) -> None:
