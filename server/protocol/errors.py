@@ -75,4 +75,6 @@ def format_name(value: Any) -> str:
     """Return a client's name for an error message, cut before it is quoted."""
     if isinstance(value, str):
         return repr(value[:MAX_SHOWN])
+    if value is None:
+        return "none is named"
     return "an object" if isinstance(value, dict) else "a list" if isinstance(value, list) else repr(value)[:MAX_SHOWN]

@@ -89,7 +89,7 @@ def test_every_kind_of_message_is_spelled_as_the_revision_knows_it(connect: Star
     [
         ({"name": "no such"}, "unknown prompt: 'no such'"),
         ({"name": 5}, "unknown prompt: 5"),
-        ({}, "unknown prompt: None"),
+        ({}, "unknown prompt: none is named"),
         ({"name": "greeting"}, "missing argument 'name'"),
         ({"name": "greeting", "arguments": []}, "'arguments' must be an object"),
         ({"name": "greeting", "arguments": {"name": 5}}, "argument 'name' must be a string"),

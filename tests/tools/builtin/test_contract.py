@@ -175,3 +175,19 @@ def test_the_list_is_the_same_every_time(start: Start) -> None:
     server = start()
     first = server.request("tools/list")
     assert all(server.request("tools/list") == first for _ in range(3))
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "begin", "end"),
+    [
+        ("ReadImage", {"file_path": "x" * 500_000}, "'xxx", "is not an absolute path: give one that begins with /"),
+        ("TaskManager", {"action": "switch", "query": "x" * 500_000}, "no task is named 'xxx", "what there is"),
+    ],
+)
+def test_an_error_does_not_repeat_a_long_argument_to_the_model(
+    start: Start, tool: str, arguments: dict[str, Any], begin: str, end: str
+) -> None:
+    result = start().call(tool, arguments)
+    text = result["content"][0]["text"]
+    assert result["isError"] and text.startswith(begin) and " … " in text and text.endswith(end)
+    assert len(text) <= 10_003
