@@ -129,6 +129,8 @@ class _CallListing:
         self._flags = flags
         self._last = _parse_number(flags.get("last"))
         self._since, self._until = _parse_time("since", flags), _parse_time("until", flags)
+        if flags.get("follow") and flags.get("until"):
+            raise UsageError("--follow waits for calls to come, and --until ends with a time: leave one out")
         for name, words in WORDS.items():
             if flags.get(name) not in (None, *words):
                 given = flags[name]
@@ -148,7 +150,8 @@ class _CallListing:
             self._print(piece, heading=False)
         if self._damaged:
             damaged = format_count(self._damaged, "line")
-            print(f"{damaged} can't be trusted and are left out: see toolgate audit verify", file=sys.stderr)
+            are = "is" if self._damaged == 1 else "are"
+            print(f"{damaged} can't be trusted and {are} left out: see toolgate audit verify", file=sys.stderr)
         if follow is not None:
             with suppress(KeyboardInterrupt):
                 run_interruptible(follow())

@@ -157,6 +157,7 @@ TABLE: dict[str, tuple[str, ...]] = {  # the words → what the message says
     "audit --since tomorrow": ("--since", "today or yesterday", "7d ago", "'tomorrow'"),
     "audit --last many": ("--last: must be a number", "'many'"),
     "audit --decision deneid": ("--decision", "did you mean denied?"),
+    "audit --follow --until today": ("--follow waits for calls to come", "leave one out"),
     "audit --outcome fine": ("--outcome", "ok, error, refused"),
     "audit verfy": ("did you mean verify?",),
     "workspace archive nobody": ("there is no person 'nobody'", "toolgate workspace list"),
