@@ -29,12 +29,17 @@ async def shake_hands(
     peer: UpstreamPeer, protocol: Era, capabilities: Mapping[str, Any], timeout: float
 ) -> UpstreamSession:
     """Return a conversation that is open. `timeout` is in seconds. Raises MountError."""
-    if protocol == "legacy":
-        info = await _initialize(peer, capabilities, timeout)
-    elif protocol == "modern":
-        info = await _discover(peer, capabilities, timeout) or _refuse()
-    else:
-        info = await _find_era(peer, capabilities, timeout)
+    try:
+        if protocol == "legacy":
+            info = await _initialize(peer, capabilities, timeout)
+        elif protocol == "modern":
+            info = await _discover(peer, capabilities, timeout) or _refuse()
+        else:
+            info = await _find_era(peer, capabilities, timeout)
+    except MountError as error:
+        if error.code == "SESSION_EXPIRED" and peer.failure is not None:  # none has begun: it failed before a request
+            raise peer.failure.create_error() from None
+        raise
     peer.revision = info.revision
     return UpstreamSession(peer, info, capabilities)
 

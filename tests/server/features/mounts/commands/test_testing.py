@@ -24,12 +24,14 @@ def test_a_mount_that_fails_says_why(tmp_path: Path, capsys: pytest.CaptureFixtu
     tables = (
         '[mounts.gone]\ncommand = "/no/such"\n',
         '[mounts.ends]\ncommand = "sh"\nargs = ["-c", "echo the reason >&2; exit 4"]\n',
+        '[mounts.talks]\ncommand = "yes"\n',
         '[mounts.wrong]\nurl = "http://x"\nno_such_key = 1\n',
     )
     options = (*write_config(tmp_path, *tables), "--state", str(tmp_path / "state"))
     for name, told in (
         ("gone", "gone: NOT_STARTED: "),
         ("ends", "ends: STDIO_EXITED_BEFORE_INITIALIZE: it exited with code 4; its last words: the reason"),
+        ("talks", "talks: BAD_MESSAGE: it sent something that is no JSON-RPC message"),
         ("wrong", "wrong: CONFIG_UNKNOWN_KEY: "),
     ):
         assert main.run(("mount", "test", name, *options)) == 1
