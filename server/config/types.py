@@ -246,8 +246,12 @@ def parse_origin(word: str) -> str:
 
 def parse_web_url(word: str) -> str:
     """Return an http or https URL; --allow-private limits its address."""
-    parts = urlsplit(word)
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+    try:
+        parts = urlsplit(word)
+        is_url = parts.scheme in ("http", "https") and parts.hostname and not parts.query and not parts.fragment
+    except ValueError:  # a bracket that is not closed
+        is_url = False
+    if not is_url:
         raise ValueError("must be an http or https URL without ? and #")
     return word
 
@@ -274,10 +278,10 @@ def _parse_trusted_url(word: str) -> SplitResult:
     )
     if not word.isascii() or not word.isprintable() or any(character in word for character in ' "<>\\^`{|}'):
         raise refusal
-    parts = urlsplit(word)
     try:
+        parts = urlsplit(word)
         usable = parts.hostname and parts.port != 0 and "@" not in parts.netloc and "?" not in word and "#" not in word
-    except ValueError:  # an invalid port
+    except ValueError:  # an invalid port, or a bracket that is not closed
         raise refusal from None
     if not usable or parts.scheme not in ("https", "http") or re.search(AMBIGUOUS_PATH, parts.path):
         raise refusal

@@ -31,10 +31,10 @@ class DatabaseUrl(msgspec.Struct, frozen=True):
 
 def parse_database_url(word: str, file: Path | None = None) -> DatabaseUrl:
     """Return the URL. Raises ValueError, which does not repeat the URL."""
-    parts = urlsplit(word)
     try:
+        parts = urlsplit(word)  # its error may repeat the password
         is_url = parts.scheme in SCHEMES and parts.path.strip("/") and not parts.fragment and parts.port != 0
-    except ValueError:  # the port: a password with a / ends the host
+    except ValueError:  # also the port: a password with a / ends the host
         is_url = False
     if not is_url or not word.isprintable() or " " in word:
         raise ValueError(

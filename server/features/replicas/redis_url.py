@@ -31,7 +31,7 @@ def parse_redis_url(url: str, file: Path | None = None) -> RedisUrl:
         port = parts.port or DEFAULT_PORT
         options = parse_qs(parts.query, strict_parsing=bool(parts.query))
     except ValueError:
-        raise ValueError("is invalid") from None
+        raise ValueError("is invalid: it must be redis://:PASSWORD@HOST:PORT, with %2F for / in the password") from None
     if parts.scheme not in SCHEMES:
         raise ValueError("must begin with redis://, rediss:// or unix://")
     if unknown := [name for name in options if not name.startswith(QUERY)]:

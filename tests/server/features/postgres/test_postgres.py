@@ -207,7 +207,16 @@ def test_no_text_has_the_password(postgres: Postgres, url: str, caplog: pytest.L
 
 
 @pytest.mark.parametrize(
-    "word", ["postgresql://u:s3cret/x@host/db", "mysql://u:s3cret@host/db", "postgresql://u:s3cret@host", "s3cret", ""]
+    "word",
+    [
+        "postgresql://u:s3cret/x@host/db",
+        "postgresql://u:s3cret[x@host/db",
+        "postgresql://u:s3cret\u2100@host/db",  # Python's own error repeats it
+        "mysql://u:s3cret@host/db",
+        "postgresql://u:s3cret@host",
+        "s3cret",
+        "",
+    ],
 )
 def test_a_url_that_is_none_is_not_repeated(word: str) -> None:
     with pytest.raises(ValueError, match="must be postgresql://") as caught:
