@@ -265,12 +265,9 @@ def build_page_reader(config: Config, web: Web) -> PageReader:
 
 def workspace_root(config: Config) -> Path | None:
     """Return the folder all tools work in, or None if every principal gets its own."""
-    if config.workspace is None and config.is_remote:
+    root = config.find_shared_workspace()
+    if root is None:
         return None
-    try:
-        root: Path = config.workspace or Path.cwd()
-    except OSError:
-        raise UsageError("--workspace: the current directory is gone; name a folder") from None
     if not root.is_dir():
         raise UsageError(
             f"--workspace: {root} is not a folder" if root.exists() else f"--workspace: there is no folder {root}"
@@ -297,7 +294,7 @@ def skill_folders(config: Config) -> list[Path]:
         if not folder.is_dir():
             raise UsageError(f"--skills: {folder} is not a folder")
     home = Path(config.environment.get("HOME") or "/") / ".claude/skills"
-    if config.is_remote:
+    root = None if config.is_remote else config.find_shared_workspace()
+    if root is None:
         return [*config.skills, home, skills.BUILT_IN]
-    root: Path = config.workspace or Path.cwd()
     return [*config.skills, root / ".toolgate/skills", root / ".claude/skills", home, skills.BUILT_IN]

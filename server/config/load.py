@@ -102,6 +102,16 @@ class Config:
         """Return whether HTTP is served: callers may be other people than the user who started the server."""
         return bool(self.serves_servers or self.transports)
 
+    def find_shared_workspace(self) -> Path | None:
+        """Return the folder that all callers work in, or None if each person has their own. Raises UsageError."""
+        given: Path | None = self.workspace
+        if given is not None or self.is_remote:
+            return given
+        try:
+            return Path.cwd()
+        except OSError:
+            raise UsageError("--workspace: the current directory is gone; name a folder") from None
+
     @property
     def transports(self) -> list[HttpTransport]:
         return [row for row in HTTP_TRANSPORTS if getattr(self, row.name)]

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def check_workspace(config: Config, state: Path, sandbox: "Sandbox") -> None:
     """Raise UsageError where --workspace is a system folder, or contains plugins or secrets of the server."""
-    root: Path | None = config.workspace or (None if config.is_remote else Path.cwd())
+    root = config.find_shared_workspace()
     if sandbox.level == "none" or root is None:
         return
     for refusal in _refusals(config, state, sandbox, root.resolve()):

@@ -131,6 +131,8 @@ def test_flags_beat_the_environment_and_the_environment_beats_the_file(tmp_path:
         ("-t --idle-after 5m", "--idle-after: must be at least one hour, such as 12h or 90d, not '5m'"),
         ("-t --host 0.0.0.0", "--public-url is missing: beyond localhost it is required"),
         ("-t --public-url https://example.com/mcp", "--public-url: must not end in /mcp: the server adds it"),
+        ("-t --public-url https://[::1", "--public-url: must be an https URL such as https://tools.example.com"),
+        ("--searxng http://[x", "--searxng: must be an http or https URL"),
         ("-t --clients none.toml", "/none.toml: no such file or directory"),
         ("-t --metrics-token none", "/none: no such file or directory"),
         ("-t --login github --github-client none", "/none: no such file or directory"),
@@ -171,6 +173,14 @@ def test_a_pipe_or_a_device_in_the_place_of_a_file_is_refused_without_waiting(tm
         told = run(tmp_path, *words.replace("FILE", str(place)).split())
         assert told.returncode in (1, 2) and told.stdout == ""
         assert str(place) in told.stderr and "Traceback" not in told.stderr
+
+
+def test_a_current_directory_that_is_gone_is_named(tmp_path: Path) -> None:
+    words = f'mkdir "$0/gone" && cd "$0/gone" && rmdir "$0/gone" && exec "{COMMAND}" tools'
+    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
+    told = subprocess.run(["sh", "-c", words, str(tmp_path)], env=environment, capture_output=True, text=True)
+    said = "toolgate: --workspace: the current directory is gone; name a folder\n"
+    assert (told.returncode, told.stdout, told.stderr) == (2, "", said)
 
 
 @pytest.mark.parametrize(
