@@ -6,8 +6,8 @@ from pathlib import Path
 
 import msgspec
 
+from toolgate.tools.api.regular_file import open_regular
 from toolgate.tools.api.text.json_text import JsonError
-from toolgate.tools.workspace.files.state_file import open_regular
 
 HEALS = "the server makes it again"
 

@@ -30,7 +30,7 @@ from toolgate.server.state.keys.sealing_keys import SealingKeys
 from toolgate.server.state.keys.token_file import read_token
 from toolgate.server.state.store import Store
 from toolgate.tools.api.outbound.fetch import Web
-from toolgate.tools.workspace.files.state_file import read_regular_text
+from toolgate.tools.api.regular_file import read_regular_text
 
 MAX_CLIENT_FILE = 64 * 1024  # bytes; it holds an id and a secret
 log = logging.getLogger("toolgate.auth")

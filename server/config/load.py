@@ -26,7 +26,7 @@ from toolgate.server.config.plugin_paths import format_plugin_path
 from toolgate.server.config.transports import HTTP_TRANSPORTS, HttpTransport
 from toolgate.server.config.types import FALSE_WORDS, is_loopback
 from toolgate.server.config.variables import ACCESS, refuse_unknown
-from toolgate.tools.workspace.files.state_file import read_regular_text
+from toolgate.tools.api.regular_file import read_regular_text
 
 NOTIFY_SOCKET = "NOTIFY_SOCKET"  # sd_notify(3)
 SOCKET_VARIABLES = ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES", NOTIFY_SOCKET)  # sd_listen_fds(3)

@@ -11,8 +11,8 @@ from toolgate.server.base.principals.name_patterns import parse_pattern
 from toolgate.server.base.principals.sign_in_methods import HEADER, parse_method
 from toolgate.server.base.text import describe_os_error, suggest
 from toolgate.server.config.transports import PATHS
+from toolgate.tools.api.regular_file import read_regular_text
 from toolgate.tools.workspace import limits
-from toolgate.tools.workspace.files.state_file import read_regular_text
 
 T = TypeVar("T")
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Protocol
 
 from toolgate.server.base.errors import StateError
-from toolgate.tools.workspace.files.state_file import open_regular, remove_entry
+from toolgate.tools.api.regular_file import open_regular, remove_entry
 
 log = logging.getLogger(__name__)
 

@@ -21,9 +21,9 @@ from toolgate.server.base.principals.principal import LOCAL_NAME
 from toolgate.server.workspaces.archive import pack_folder
 from toolgate.server.workspaces.last_used import PRINCIPAL_NAME
 from toolgate.server.workspaces.unarchive import unpack_archive
+from toolgate.tools.api.regular_file import open_or_replace, open_regular
 from toolgate.tools.workspace.files import rmtree
 from toolgate.tools.workspace.files.safe_walk import open_folder, walk_folders
-from toolgate.tools.workspace.files.state_file import open_or_replace, open_regular
 
 SUFFIX = ".tar.gz"
 PART = ".part"  # of an unfinished archive

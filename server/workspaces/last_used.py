@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from toolgate.tools.workspace.files.state_file import read_regular, remove_entry
+from toolgate.tools.api.regular_file import read_regular, remove_entry
 
 PRINCIPAL_NAME = re.compile(r"u-[0-9a-f]{40}")  # as `Principal.name`; the local user has another, and is never removed
 EVERY = 60.0  # seconds between two notes for one principal

@@ -76,7 +76,7 @@ DOORS = {
     "tools/builtin/skills/absence.py": "skills, as above",
     "tools/builtin/skills/skills.py": "skills, as above, and their cache in the state folder",
     "tools/workspace/output/run_output.py": "the output of the workspace's commands",
-    "tools/workspace/files/state_file.py": "files of the state folder, and those that options name",
+    "tools/api/regular_file.py": "files of the state folder, and those that options name",
     "tools/workspace/output/spool.py": "the runs of the workspace's commands, and where their output is",
     "tools/reading/pdf/": "calls a library of C, which reads PDFs in memory",
     "tools/reading/workers/worker.py": "the program that works on untrusted documents, and gives up what it could do",

@@ -1,4 +1,4 @@
-"""Files of the state are opened by tools/workspace/files/state_file.py: after a bad copy anything may be there."""
+"""Files of the state are opened by tools/api/regular_file.py: after a bad copy anything may be there."""
 
 import ast
 from collections.abc import Iterator

@@ -33,7 +33,7 @@ from toolgate.server.auth.tokens import jose
 from toolgate.server.base.errors import UsageError
 from toolgate.server.base.text import describe_os_error, suggest
 from toolgate.server.state.rows.grants import hash_secret
-from toolgate.tools.workspace.files.state_file import read_regular_text
+from toolgate.tools.api.regular_file import read_regular_text
 
 ID = re.compile(r"(?!p-)[A-Za-z0-9._~-]{1,200}")  # "p-" begins a person's subject, which a client must not imitate
 KEYS, SECRET = ("jwks", "jwks_uri"), ("secret", "secret_file", "secret_sha256")

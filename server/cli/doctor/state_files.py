@@ -15,8 +15,8 @@ from toolgate.server.app.state_damage import StateDamage, check_file, list_folde
 from toolgate.server.cli.doctor.report import CheckError, CheckFinding, CheckNote, CheckSkippedError
 from toolgate.server.config.load import Config
 from toolgate.server.state.keys import check as key_check
+from toolgate.tools.api.regular_file import read_regular
 from toolgate.tools.api.text.json_text import decode_json
-from toolgate.tools.workspace.files.state_file import read_regular
 from toolgate.tools.workspace.output.run_record import Run
 from toolgate.tools.workspace.output.spool import LAST_ID, MAX_TASK, SHARED
 

@@ -23,7 +23,7 @@ from toolgate.server.cli.sign_in.requests import LoginError, OAuthAnswer, OAuthR
 from toolgate.server.config.load import Config
 from toolgate.server.state.keys.file import KeyFile
 from toolgate.server.state.keys.sealed_state import Sealer, SealError
-from toolgate.tools.workspace.files.state_file import open_regular
+from toolgate.tools.api.regular_file import open_regular
 
 MARGIN = 60.0  # seconds before its expiry at which a token is renewed
 LOCK_TIMEOUT = 60.0  # seconds for another process to renew it

@@ -20,8 +20,8 @@ from typing import Literal
 import msgspec
 
 from toolgate.server.features.mounts.mount.mount_standing import MountRecord, MountState
+from toolgate.tools.api.regular_file import read_regular
 from toolgate.tools.api.text.json_text import JsonError, decode_json
-from toolgate.tools.workspace.files.state_file import read_regular
 
 FOLDER = Path("cache/mounts")
 MAX_SAID = 16 * 2**20  # bytes

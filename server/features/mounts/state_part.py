@@ -11,8 +11,8 @@ from toolgate.server.features.mounts.install.installation import FOLDER as INSTA
 from toolgate.server.features.mounts.install.installation import MAX_RECORD, RECORD, InstalledProgram
 from toolgate.server.features.mounts.lists.list_store import read_kept
 from toolgate.server.state.store import Store
+from toolgate.tools.api.regular_file import read_regular
 from toolgate.tools.api.text.json_text import decode_json
-from toolgate.tools.workspace.files.state_file import read_regular
 
 
 class MountsState(StatePart):

@@ -19,7 +19,7 @@ from toolgate.server.cli.terminal.output import format_count
 from toolgate.server.config.load import Config
 from toolgate.server.features.nodes.address import NodeAddress
 from toolgate.server.features.nodes.report import NodeLoad
-from toolgate.tools.workspace.files.state_file import open_regular
+from toolgate.tools.api.regular_file import open_regular
 
 if TYPE_CHECKING:
     from toolgate.server.features.nodes.gateway.link import NodeLink

@@ -10,7 +10,7 @@ from toolgate.server.features.nodes import rows as node_rows
 from toolgate.server.features.nodes.node.databases import DATABASES_FILE, KnownDatabases
 from toolgate.server.features.nodes.node.name import NAME_FILE, NODE_NAME
 from toolgate.server.state.store import Store
-from toolgate.tools.workspace.files.state_file import read_regular
+from toolgate.tools.api.regular_file import read_regular
 
 MAX_NAME = 128  # bytes
 

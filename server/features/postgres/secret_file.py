@@ -8,7 +8,7 @@ from toolgate.server.base.errors import UsageError
 from toolgate.server.base.text import describe_os_error
 from toolgate.server.config.load import Config
 from toolgate.server.state.keys.file import is_private
-from toolgate.tools.workspace.files.state_file import open_regular
+from toolgate.tools.api.regular_file import open_regular
 
 LEAST = 32  # bytes: as many as the keys it seals
 MOST = 64 * 1024

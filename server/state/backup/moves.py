@@ -14,8 +14,8 @@ import msgspec
 
 from toolgate.server.state import lock
 from toolgate.server.state.backup.manifest import BackupError
+from toolgate.tools.api.regular_file import read_regular
 from toolgate.tools.api.text.json_text import decode_json
-from toolgate.tools.workspace.files.state_file import read_regular
 
 MAX_JOURNAL = 256 * 2**20  # bytes: paths of 200,000 files
 

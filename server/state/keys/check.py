@@ -9,7 +9,7 @@ from pathlib import Path
 from toolgate.server.base.errors import StateError
 from toolgate.server.base.text import describe_os_error
 from toolgate.server.state.keys import file as key_file
-from toolgate.tools.workspace.files.state_file import remove_entry
+from toolgate.tools.api.regular_file import remove_entry
 
 # what a new key costs, by the name of the file
 REMADE = {

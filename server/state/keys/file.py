@@ -13,7 +13,7 @@ from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from toolgate.tools.workspace.files.state_file import read_regular
+from toolgate.tools.api.regular_file import read_regular
 
 if TYPE_CHECKING:
     from toolgate.server.state.tables import Connection

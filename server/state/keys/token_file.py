@@ -7,7 +7,7 @@ from pathlib import Path
 from toolgate.server.base.errors import UsageError
 from toolgate.server.base.text import describe_os_error
 from toolgate.server.state.keys import file as key_file
-from toolgate.tools.workspace.files.state_file import read_regular
+from toolgate.tools.api.regular_file import read_regular
 
 TOKEN = re.compile(r"[A-Za-z0-9._~+/-]{16,512}=*")  # RFC 6750 section 2.1; shorter ones could be guessed
 MAX_FILE = 4_096  # bytes

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from toolgate.server.base.errors import StateError
-from toolgate.tools.workspace.files.state_file import open_regular
+from toolgate.tools.api.regular_file import open_regular
 
 if TYPE_CHECKING:
     import sqlite3

@@ -33,7 +33,7 @@ from toolgate.server.state.sqlite.database import (
 from toolgate.server.state.sqlite.db_thread import DatabaseThread
 from toolgate.server.state.store import Subject, make_private_folder
 from toolgate.server.state.tables import OLDEST, VERSION
-from toolgate.tools.workspace.files.state_file import remove_entry
+from toolgate.tools.api.regular_file import remove_entry
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, RootTransaction

@@ -21,7 +21,7 @@ from toolgate.server.state import migrate
 from toolgate.server.state.sqlite import snapshot
 from toolgate.server.state.sqlite.database import connect, describe_error, disconnect, error_name, version_of
 from toolgate.server.state.tables import VERSION
-from toolgate.tools.workspace.files.state_file import open_or_replace
+from toolgate.tools.api.regular_file import open_or_replace
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection

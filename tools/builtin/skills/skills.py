@@ -17,6 +17,7 @@ import msgspec
 from toolgate.tools.api.content import Output, Text
 from toolgate.tools.api.context.context import Context
 from toolgate.tools.api.errors import ToolError, WrongArgumentsError
+from toolgate.tools.api.regular_file import read_regular, remove_entry
 from toolgate.tools.api.text.cleaning import refuse_control_characters
 from toolgate.tools.api.text.json_text import JsonError, decode_json
 from toolgate.tools.api.tool import tool
@@ -26,7 +27,6 @@ from toolgate.tools.builtin.skills.files import MANIFEST, files_of
 from toolgate.tools.builtin.skills.frontmatter import RACY_NS, SkillHead
 from toolgate.tools.builtin.skills.substitution import declares_arguments, fill_placeholders, read_arguments
 from toolgate.tools.builtin.skills.yaml_fields import SkillError
-from toolgate.tools.workspace.files.state_file import read_regular, remove_entry
 
 BUILT_IN = Path(__file__).parents[2] / "skills_builtin"
 

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from pathlib import Path
 
+from toolgate.tools.api.regular_file import read_regular_text
 from toolgate.tools.reading.search.engines import KEYED, key_variable
-from toolgate.tools.workspace.files.state_file import read_regular_text
 
 MAX_KEY = 500  # characters
 MAX_FILE = 64 * 1024  # bytes; it holds a few lines

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from toolgate.tools.workspace.files.state_file import open_regular
+from toolgate.tools.api.regular_file import open_regular
 
 MAX_PATH = 4096  # bytes, the system's limit of a path
 MAX_RECORD = 2 * MAX_PATH + 2  # bytes: two paths, a newline and a NUL

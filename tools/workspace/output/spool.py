@@ -26,15 +26,15 @@ from pathlib import Path
 
 import msgspec
 
-from toolgate.tools.api.text.json_text import JsonError, decode_json
-from toolgate.tools.workspace.files.safe_walk import open_folder
-from toolgate.tools.workspace.files.state_file import (
+from toolgate.tools.api.regular_file import (
     allow_owner,
     open_regular,
     read_regular,
     remove_entry,
     write_regular,
 )
+from toolgate.tools.api.text.json_text import JsonError, decode_json
+from toolgate.tools.workspace.files.safe_walk import open_folder
 from toolgate.tools.workspace.output.run_output import FileOutput
 from toolgate.tools.workspace.output.run_record import Run
 

@@ -18,8 +18,8 @@ from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 
+from toolgate.tools.api.regular_file import open_or_replace
 from toolgate.tools.workspace.files.safe_walk import walk_folders
-from toolgate.tools.workspace.files.state_file import open_or_replace
 from toolgate.tools.workspace.output.spool import Spool
 
 LOCK = ".users"

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import msgspec
 
+from toolgate.tools.api.regular_file import read_regular
 from toolgate.tools.api.text.json_text import JsonError, decode_json
-from toolgate.tools.workspace.files.state_file import read_regular
 
 Gap = tuple[str, str]  # a principal, and the name of a type
 

@@ -13,8 +13,8 @@ from toolgate.server.features.mounts.config.table import NAME
 from toolgate.server.features.mounts.install import npm, uv
 from toolgate.server.features.mounts.install.installer import InstallError
 from toolgate.server.features.mounts.install.package_command import PackageCommand, read_package_command
+from toolgate.tools.api.regular_file import read_regular
 from toolgate.tools.api.text.json_text import JsonError, decode_json
-from toolgate.tools.workspace.files.state_file import read_regular
 
 FOLDER = "mounts"  # in the state folder
 RECORD = "installed.json"

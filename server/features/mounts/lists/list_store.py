@@ -22,8 +22,8 @@ from toolgate.server.features.mounts.resource_uris import is_view
 from toolgate.server.features.mounts.upstream.errors import find_repeated
 from toolgate.server.features.mounts.upstream.session import UpstreamSession
 from toolgate.server.state.keys.sealed_state import Sealer, SealError
+from toolgate.tools.api.regular_file import read_regular
 from toolgate.tools.api.text.json_text import JsonError, decode_json
-from toolgate.tools.workspace.files.state_file import read_regular
 
 VERSION = 1  # of the files
 MAX_PROFILES = 16  # kinds of clients whose lists are kept

@@ -28,8 +28,8 @@ from toolgate.server.features.nodes.node.node import Node
 from toolgate.server.features.nodes.node.people import GonePrincipals
 from toolgate.server.features.nodes.node.server import NodeServer
 from toolgate.server.features.nodes.pages.node_pages import NodePages
+from toolgate.tools.api.regular_file import open_or_replace
 from toolgate.tools.workspace import limits
-from toolgate.tools.workspace.files.state_file import open_or_replace
 
 DONE, FAULT = 0, 1
 SOCKET = "node.sock"

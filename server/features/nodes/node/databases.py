@@ -13,7 +13,7 @@ from pathlib import Path
 
 from toolgate.server.state.keys import file as key_file
 from toolgate.tools.api.concurrency.threads import Threads, ThreadsBusyError
-from toolgate.tools.workspace.files.state_file import read_regular
+from toolgate.tools.api.regular_file import read_regular
 
 DATABASE_ID = re.compile("[0-9a-f]{32}")
 MAX_DATABASES = 16  # that a node remembers: two already change what it does, so further ones tell it nothing

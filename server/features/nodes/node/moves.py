@@ -25,7 +25,7 @@ from toolgate.server.workspaces.last_used import PRINCIPAL_NAME
 from toolgate.server.workspaces.local_workspaces import LocalWorkspaces
 from toolgate.tools.api.concurrency.threads import Threads, ThreadsBusyError
 from toolgate.tools.api.errors import ToolError
-from toolgate.tools.workspace.files.state_file import read_regular
+from toolgate.tools.api.regular_file import read_regular
 from toolgate.tools.workspace.workspace import WorkspaceMovedError
 
 LEFT, ARRIVED, ARCHIVE = ".left", ".arrived", ".tar.gz"

@@ -5,7 +5,7 @@ import re
 import socket
 from pathlib import Path
 
-from toolgate.tools.workspace.files.state_file import read_regular
+from toolgate.tools.api.regular_file import read_regular
 
 NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 NAME_FILE = "node.name"

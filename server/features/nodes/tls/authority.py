@@ -13,7 +13,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from toolgate.server.features.nodes.tls.errors import CertificateError
 from toolgate.server.state.keys import file as key_file
-from toolgate.tools.workspace.files.state_file import read_regular
+from toolgate.tools.api.regular_file import read_regular
 
 AUTHORITY = "node-authority.pem"
 GATEWAY = "gateway.pem"

@@ -34,7 +34,7 @@ from toolgate.server.state.audit.entry import (
     parse_line,
 )
 from toolgate.server.state.keys import file as key_file
-from toolgate.tools.workspace.files.state_file import open_regular
+from toolgate.tools.api.regular_file import open_regular
 
 log = logging.getLogger("toolgate.audit")
 

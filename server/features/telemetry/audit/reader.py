@@ -24,7 +24,7 @@ from toolgate.server.state.audit.entry import (
     parse_head,
 )
 from toolgate.server.state.keys import file as key_file
-from toolgate.tools.workspace.files.state_file import open_regular
+from toolgate.tools.api.regular_file import open_regular
 
 PROGRESS_EVERY = 1_000  # lines between two reports of progress
 LOCK_TRIES, LOCK_PAUSE = 500, 0.01  # a server holds it for microseconds

@@ -7,7 +7,7 @@ from toolgate.server.base.text import describe_os_error
 from toolgate.server.config.files.config_file import MAX_SIZE, ConfigFileError
 from toolgate.server.config.files.jsonc import ConfigSyntaxError, parse_jsonc
 from toolgate.server.config.files.toml_table import parse_toml
-from toolgate.tools.workspace.files.state_file import read_regular_text
+from toolgate.tools.api.regular_file import read_regular_text
 
 
 def read_client_file(path: Path) -> dict[str, Any]:
