@@ -428,7 +428,7 @@ def _default_state(environment: Mapping[str, str]) -> Path:
     that of the service's user, whose home it is. A state folder in use in the home stays, and so does a home that HOME
     sets."""
     own = _xdg_folder(environment, "XDG_DATA_HOME", ".local/share") / "toolgate"
-    is_used = any((own / name).exists() for name in STATE_CONTENT)
+    is_used = any(os.path.exists(own / name) for name in STATE_CONTENT)  # also where this user can't look
     home = environment.get("HOME")
     if sys.platform != "linux" or environment.get("XDG_DATA_HOME") or is_used:
         return own

@@ -140,6 +140,8 @@ def parse_arguments(command: str, schema: InputSchema, pairs: Sequence[str]) -> 
         key, equals, value = pair.partition("=")
         if not equals:
             raise UsageError(f"{command}: {pair!r} is not ARGUMENT=VALUE, such as {_example(schema)}")
+        if key in arguments:
+            raise UsageError(f"{command}: {key} is given twice")
         about = schema.properties.get(key)
         kind = about.get("type", "string") if isinstance(about, dict) else "string"
         if key == "url" and re.fullmatch(BARE_ADDRESS, value):

@@ -141,6 +141,7 @@ def test_flags_beat_the_environment_and_the_environment_beats_the_file(tmp_path:
         ("call bash", "call: unknown tool 'bash' (did you mean Bash?); tools are Bash, "),
         ("health --url nonsense", "--url: 'nonsense' is not an http or https URL"),
         ("call Bash ls", "call: 'ls' is not ARGUMENT=VALUE, such as command=…"),
+        ("call Bash command=ls command=pwd", "call: command is given twice"),
     ],
 )
 def test_a_refusal_names_the_thing_and_says_what_to_change(tmp_path: Path, words: str, said: str) -> None:

@@ -25,6 +25,11 @@ def test_patterns_of_tools_have_commas_or_are_a_list(tmp_path: Path) -> None:
     assert load.load({"tools": ["Bash"]}, {}).to_flags(without=("tools",)) == []
 
 
+def test_a_home_that_can_not_be_looked_at_keeps_no_state_elsewhere_from_being_used(tmp_path: Path) -> None:
+    given = {"config": os.devnull, "state": str(tmp_path)}
+    assert load.load(given, {"HOME": f"/tmp/{'x' * 300}"}).state == tmp_path
+
+
 @pytest.mark.parametrize("host", ["::1", "127.0.0.1", "localhost"])
 def test_an_address_to_listen_on_may_have_the_brackets_of_a_url(host: str) -> None:
     assert load.load({"host": host}, {}).host == host
