@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from tests.server.features.nodes.nodes import NodeProcess
 
 SYSTEM_PYTHON = "/usr/bin/python3"
+BATCH = 300_000  # milliseconds for all attempts of one command: on a busy machine 40 s were too short
 NOBODY = kept_users(1)[0]  # used by no other process: others would count
 LIMITS = {
     "memory": "384M",
@@ -194,7 +195,7 @@ class Ground:
             f"cat > .tricks.py <<'END-OF-TRICKS'\n{program}\nEND-OF-TRICKS\n"
             f"exec {SYSTEM_PYTHON} -I .tricks.py <<'END-OF-SCRIPTS'\n{json.dumps(scripts)}\nEND-OF-SCRIPTS\n"
         )
-        result = self.call(tool, who, command=command, **({"timeout": 40_000} if tool == "Bash" else {}))
+        result = self.call(tool, who, command=command, **({"timeout": BATCH} if tool == "Bash" else {}))
         if not verdicts.exists():
             return {name: f"{self.words(result)} (no verdict)" for name, _, _ in scripts}
         found: dict[str, str] = json.loads(verdicts.read_text())

@@ -9,8 +9,6 @@ import contextlib
 import socket
 from collections.abc import Iterator
 
-_KEPT: list[socket.socket] = []
-
 
 @contextlib.contextmanager
 def reserved_port() -> Iterator[int]:
@@ -22,8 +20,10 @@ def reserved_port() -> Iterator[int]:
 def kept_port(host: str = "127.0.0.1") -> int:
     """Return a free port of `host`, which is kept until this process ends. As long as nobody listens there, connections
     are refused."""
-    _KEPT.append(keeper := _bound(host))
-    return int(keeper.getsockname()[1])
+    keeper = _bound(host)
+    port = int(keeper.getsockname()[1])
+    keeper.detach()  # open until the process ends
+    return port
 
 
 def kept_ports(count: int) -> list[int]:
