@@ -99,7 +99,7 @@ test: requirements ## run all tests against the real server; the core tests on e
 tested: .venv/.dev tests/interop/node_modules/.installed $(patsubst %,.venv/frameworks/%/.installed,mcp2 servers) .venv/.rewritten $(VERSIONS:%=.venv-%/.dev) packages-of-tests
 	@$(MAKE) --no-print-directory -j2 suite cores
 
-TESTED := .ci/tested
+TESTED := .ci/run-tests
 suite: .venv/.dev
 	$(TESTED) $(BIN)/python -m pytest -n 8 --dist loadfile --no-loadscope-reorder
 

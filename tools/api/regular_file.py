@@ -44,7 +44,8 @@ def read_regular(path: Path | str, limit: int = MAX_SIZE, *, follow: bool = Fals
 
 
 def read_regular_text(path: Path | str, limit: int) -> str:
-    """Return the text of a regular file, or of one that a link leads to. Raises OSError, UnicodeDecodeError."""
+    """Return the text of a regular file of at most `limit` bytes, or of one that a link leads to. Raises OSError,
+    UnicodeDecodeError."""
     return read_regular(path, limit, follow=True).decode("utf-8")
 
 

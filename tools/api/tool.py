@@ -23,6 +23,7 @@ from toolgate.tools.api.scopes import PLUGINS
 log = logging.getLogger("toolgate.plugins")
 
 MAX_REFUSAL = 10_000  # characters of an error: it may name an argument, which the model reads a second time
+GAP = " … "  # in the place of what is left out
 MAX_ARGUMENT = 2**20  # characters of one text for a built-in tool: no model writes as much at once
 TRUE = msgspec.Raw(b"true")
 NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")  # server/tools, "Tool Names"
@@ -381,8 +382,8 @@ def tool(
 def create_refusal(error: ToolError) -> Output:
     """Return the output for an error of a tool, whose frames are freed. The middle of a long text is left out."""
     drop_tracebacks(error)
-    text, half = error.text, MAX_REFUSAL // 2
-    shown = text if len(text) <= MAX_REFUSAL else f"{text[:half]} … {text[-half:]}"
+    text, half = error.text, (MAX_REFUSAL - len(GAP)) // 2
+    shown = text if len(text) <= MAX_REFUSAL else f"{text[:half]}{GAP}{text[-half:]}"
     return Output([Text(shown)], is_error=True, decision=error.decision)
 
 

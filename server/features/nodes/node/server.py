@@ -27,7 +27,7 @@ MAX_SESSIONS = 128  # gateways with a connection, and those that have just lost 
 MAX_ARRIVING = 8  # large frames that have not come whole, of all gateways: half a GiB
 ARRIVAL_TIME = 60.0  # seconds for each: the largest file takes that at 400 KB/s
 MAX_UNREAD = 2**20  # bytes that a gateway has not read, until when its next message is taken
-KEEPING = 2.0  # seconds that the end waits for a slow disk
+KEEP_WITHIN = 2.0  # seconds that the end waits for a slow disk
 CREDENTIALS = struct.Struct("3i")  # pid, uid, gid: struct ucred of unix(7)
 
 log = logging.getLogger("toolgate.node")
@@ -155,7 +155,7 @@ class NodeServer:
         await asyncio.gather(*pages, return_exceptions=True)
         await self._node.pages.reader.close()
         if self._keeping:
-            await asyncio.wait(self._keeping, timeout=KEEPING)
+            await asyncio.wait(self._keeping, timeout=KEEP_WITHIN)
         for writer in list(self._connections):
             writer.close()
 
