@@ -46,7 +46,8 @@ class StatusPublisher:
         """Remove what was published."""
         if self._publishing is not None:
             await asyncio.wait([self._publishing])
-        await asyncio.to_thread(self._control.end)
+        with contextlib.suppress(OSError):
+            await asyncio.to_thread(self._control.end)
 
     async def _publish_due(self) -> None:
         while self._is_due:

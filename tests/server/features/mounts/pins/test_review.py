@@ -1,6 +1,7 @@
 """`toolgate mount review` shows what a mounted server has changed, and the running server follows what is decided."""
 
 import json
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -52,6 +53,19 @@ def opened(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Opene
 
         assert eventually(lambda: review("far") == "far: nothing is held\n")
         yield Opened(mount, listening, client, review)
+
+
+def test_a_server_that_cannot_say_what_it_has_follows_a_decision(opened: Opened) -> None:
+    """Nor can one that has taken up a new mount a moment ago."""
+    opened.change(tool("echo", description="new"), tool("sum"))
+    opened.review("far", "--approve")  # waits until the server follows, which it does from its first second on
+    opened.change(tool("echo", description="newest"), tool("sum"))
+    statuses = opened.listening.state / "cache/mounts/status"
+    shutil.rmtree(statuses)
+    statuses.write_text("as a full disk would")
+    assert opened.names() == {"far__reload", "far__sum"}
+    assert "Approved 1 item of far" in opened.review("far", "--approve")
+    assert eventually(lambda: opened.names() == {"far__reload", "far__sum", "far__echo"}), opened.listening.log()
 
 
 def test_a_change_is_shown_as_a_difference_and_approved(opened: Opened) -> None:
