@@ -20,6 +20,7 @@ import pytest
 from tests.clients.raw_client import PATIENCE, STATELESS, eventually
 from tests.clients.raw_http_client import POSTED, Site, events, site
 from tests.conftest import PROBE
+from tests.folder_contents import read_files
 from tests.needed_features import require
 from tests.server.cli.commands.test_user_and_client import PASSWORD, command, granted, registered
 from tests.servers.http_in_process import ADA, Inside, inside
@@ -352,7 +353,7 @@ def test_the_state_holds_no_usable_session_id(tmp_path: Path) -> None:
         called(first, session, "TaskManager", action="create", query="", text="one")
         called(first, session, "SetCallback", action="set", message="tea", delay_seconds=3600)
         second = restarted()
-        found = b"".join(path.read_bytes() for path in first.state.rglob("*") if path.is_file())
+        found = b"".join(read_files(first.state).values())
         assert session.encode() not in found
         ((digest,),) = rows(first.state, "SELECT id FROM session")
         assert status(second, digest) == 404

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.clients.raw_client import PATIENCE, eventually
+from tests.folder_contents import read_files
 from tests.server.auth.authorization_in_process import challenge
 from tests.server.auth.minted_tokens import Signed, signed_site
 from tests.server.auth.sign_in_server import Browser, PageAnswer
@@ -160,7 +161,7 @@ class Target:
         """Search the log, which is at debug level, and every file of the state folder, with the database."""
         assert len(self.known) > 2
         written = {"the log": self.log().encode()}
-        written |= {str(path): path.read_bytes() for path in self.signed.site.state.rglob("*") if path.is_file()}
+        written |= {str(path): content for path, content in read_files(self.signed.site.state).items()}
         for secret in self.known:
             parts = [secret.rpartition(".")[2]] if secret.count(".") == 2 else [secret]  # of a JWT the signature
             for place, text in written.items():

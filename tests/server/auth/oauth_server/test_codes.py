@@ -10,6 +10,7 @@ from urllib.parse import urlencode
 import pytest
 from msgspec.structs import replace
 
+from tests.folder_contents import read_files
 from tests.server.auth.authorization_in_process import (
     ADA,
     ALL,
@@ -554,7 +555,7 @@ def test_the_state_holds_no_secret_that_was_given_out(tmp_path: Path) -> None:
         )
         key = (await auth.keys.active()).to_private_jwk()["d"]
         auth.store.close()
-        files = b"".join(path.read_bytes() for path in (tmp_path / "state").rglob("*") if path.is_file())
+        files = b"".join(read_files(tmp_path / "state").values())
         tokens = answer.body["refresh_token"], answer.body["access_token"]
         for hidden in (secret, question.id, code, key, *tokens):
             assert hidden.encode() not in files

@@ -121,6 +121,14 @@ async def settle(here: Inside) -> None:
             await here.app.host.store().read(lambda _: None)
 
 
+async def wait_failing(here: Inside) -> None:
+    """Wait until it is stored that an attempt has failed: the end of a server leaves that only a moment."""
+    list_active = SubscriptionRows(events_of(here.app).log.rows).list_active
+    async with asyncio.timeout(PATIENCE):
+        while not any(held.failing_since for held in await here.app.host.store().read(list_active)):
+            await asyncio.sleep(0.01)
+
+
 def ask(here: Inside, method: str, params: dict[str, Any], who: str = "ada", declared: Any = DECLARED) -> Exchange:
     meta = {f"{PREFIX}protocolVersion": STATELESS, f"{PREFIX}clientCapabilities": declared}
     message = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {**params, "_meta": meta}}
@@ -337,6 +345,7 @@ def test_what_waits_is_delivered_by_the_next_server_under_the_same_id(tmp_path: 
         for name in ("one", "two", "three"):
             await create(here, name)
         await sender.wait(2)
+        await wait_failing(here)
         ids.extend(post.id for post in sender.posts)
 
     async def after(here: Inside, sender: FakeSender) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from tests.clients.raw_client import Server, eventually
 from tests.clients.raw_http_client import site, spoken
+from tests.folder_contents import read_files
 from tests.server.auth.minted_tokens import Signed
 from tests.server.features.mounts.mounted import (
     PROGRAM,
@@ -49,8 +50,7 @@ def principal(who: str) -> str:
 
 
 def find_files_with(folder: Path, text: str) -> list[Path]:
-    found = (path for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
-    return [path for path in found if text.encode() in path.read_bytes()]
+    return [path for path, content in read_files(folder).items() if text.encode() in content]
 
 
 def header_mount(far: FarSite, *lines: str) -> str:
