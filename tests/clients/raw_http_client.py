@@ -61,7 +61,8 @@ class Site:
     def ask(
         self, method: str, path: str, body: Any = None, **headers: str
     ) -> tuple[http.client.HTTPResponse, bytes, Any]:
-        """Return a response, its body, and the body's JSON if it is some. `_` in header names is `-`."""
+        """Return a response, its body, and the body's JSON if it is some, of a stream the last message. `_` in header
+        names is `-`."""
         told = {name.replace("_", "-").title(): value for name, value in headers.items()}
         data = json.dumps(body).encode() if isinstance(body, (dict, list)) else body
         if data is not None:
@@ -70,8 +71,8 @@ class Site:
             connection.request(method, path, data, told)
             response = connection.getresponse()
             content = response.read()
-        is_json = response.getheader("content-type") == "application/json"
-        return response, content, json.loads(content) if is_json and content else None
+        messages = read_messages(response, content)
+        return response, content, messages[-1] if messages else None
 
     def stop(self, number: int = signal.SIGTERM, timeout: float = PATIENCE) -> int:
         if self.process.poll() is None:
@@ -82,6 +83,18 @@ class Site:
         if self.process.poll() is None:
             self.process.kill()
         self.process.wait()
+
+
+def read_messages(response: http.client.HTTPResponse, content: bytes) -> list[Any]:
+    """Return what a body says: its JSON, or the messages of a stream, which an answer is that took over a second."""
+    match response.getheader("content-type", "").partition(";")[0]:
+        case "application/json" if content:
+            return [json.loads(content)]
+        case "text/event-stream":
+            lines = content.splitlines()
+            return [json.loads(line[6:]) for line in lines if line.startswith((b"data: {", b"data: ["))]
+        case _:
+            return []
 
 
 class Opener:

@@ -56,11 +56,9 @@ class RoundRobin:
         return self.next(at).ask("POST", "/mcp", message, **self.headers)
 
     def call(self, tool: str, arguments: Any = None, *, at: int | None = None) -> str:
-        """Return the text of a call's result, also of one that came on a stream."""
+        """Return the text of a call's result."""
         response, content, answer = self.post("tools/call", {"name": tool, "arguments": arguments or {}}, at=at)
         assert response.status == 200, content
-        if answer is None:
-            *_, answer = [json.loads(line[6:]) for line in content.decode().splitlines() if line.startswith("data: {")]
         assert "result" in answer, answer
         return "".join(part["text"] for part in answer["result"]["content"])
 

@@ -1,6 +1,5 @@
 """Requests of 2026-07-28 with an access token, one at a time."""
 
-import json
 from typing import Any
 
 from tests.clients.raw_client import STATELESS
@@ -18,9 +17,7 @@ def ask(server: Site, token: str, method: str, **params: Any) -> Any:
     if method in NAMED:
         headers["mcp_name"] = params[NAMED[method]]
     response, raw, said = server.ask("POST", "/mcp", request(method, {**params, "_meta": meta}), **headers)
-    if said is None:
-        assert response.status == 200, (response.status, raw, server.log())
-        said = json.loads(raw.decode().rpartition("data: ")[2])
+    assert said is not None, (response.status, raw, server.log())
     return said.get("result", said.get("error"))
 
 

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 SYSTEM_PYTHON = "/usr/bin/python3"
 BATCH = 300_000  # milliseconds for all attempts of one command: on a busy machine 40 s were too short
+HOLD = ("--hold", f"{BATCH / 1000:g}")  # else a command becomes a background task before
 NOBODY = kept_users(1)[0]  # used by no other process: others would count
 LIMITS = {
     "memory": "384M",
@@ -135,11 +136,9 @@ class Ground:
         return self._answer(method, params, "mallory")
 
     def _answer(self, method: str, params: dict[str, Any], who: str) -> Any:
-        """Return the last message: a slow answer is a stream."""
         response, content, said = asked(self.signed, self._tokens[who], method, params)
-        lines = [line for line in content.splitlines() if line.startswith(b"data:") and len(line) > 6]
-        assert said is not None or lines, (response.status, content[:500])
-        return said if said is not None else json.loads(lines[-1].removeprefix(b"data:"))
+        assert said is not None, (response.status, content[:500])
+        return said
 
     def read(self, uri: str) -> Any:
         return self.ask("resources/read", uri=uri)
@@ -277,7 +276,7 @@ def ground(
             # by a program of its own: a fork has the environment of what it was forked from in /proc
             node = stack.enter_context(running_node(folder, *own, env=env, enter=("env",)))
             own = ["--node", str(node.address)]
-        signed = stack.enter_context(_signed(folder, user, [*calls, *own], command, env))
+        signed = stack.enter_context(_signed(folder, user, [*HOLD, *calls, *own], command, env))
         canary = subprocess.Popen(["sleep", "infinity"], stdin=subprocess.DEVNULL)
         stack.callback(canary.wait, PATIENCE)
         stack.callback(canary.kill)

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.clients.raw_client import eventually
-from tests.escape.ground import NOBODY, SYSTEM_PYTHON, give_files, run_as
+from tests.escape.ground import HOLD, NOBODY, SYSTEM_PYTHON, give_files, run_as
 from tests.escape.writes import WRITES, runner
 from tests.escape.writes.system import PRIVATE
 from tests.escape.writes.write import Write
@@ -77,9 +77,8 @@ class Planner:
     def call(self, tool: str, **arguments: Any) -> tuple[str, bool]:
         """Return the text, and whether it is an error."""
         response, content, said = asked(self.signed, self._token, "tools/call", {"name": tool, "arguments": arguments})
-        lines = [line for line in content.splitlines() if line.startswith(b"data:") and len(line) > 6]
-        assert said is not None or lines, (response.status, content[:500])
-        result = (said if said is not None else json.loads(lines[-1].removeprefix(b"data:")))["result"]
+        assert said is not None, (response.status, content[:500])
+        result = said["result"]
         return "\n".join(block["text"] for block in result["content"]), result.get("isError", False)
 
     def bash(self, command: str, **arguments: Any) -> str:
@@ -96,7 +95,7 @@ def planner(
             os.chown(made / name, user, user)
         command = run_as(user, made)
     how = {"command": command} if command else {}
-    limits = ["--hold", "5m", "--limit", "calls=0", "--limit", "calls:tools:shell=0", *limits]
+    limits = [*HOLD, "--limit", "calls=0", "--limit", "calls:tools:shell=0", *limits]
     limits += ["--sandbox-paths", str(prepare_outside(made / "out"))] if level == "bwrap" else []
     if level != "bwrap":
         prepare_outside(made / "out")

@@ -60,12 +60,15 @@ def test_a_callback_of_one_is_news_in_the_next_result_at_the_other_once(pair: Re
 
 def test_the_limit_on_calls_counts_at_both(pair: Replicas) -> None:
     token = pair.token("gus")
-    refused = [
-        each
-        for number in range(104)
-        if (each := call(pair.sites[number % 2], token, "PlanMode", {"action": "status"})).get("isError")
-    ]
-    assert len(refused) == 4 and "100 calls in a minute are allowed" in text(refused[0])
+    refused: list[tuple[int, str]] = []
+    for number in range(160):  # 80 at each: neither would refuse one for itself
+        place = number % 2
+        result = call(pair.sites[place], token, "PlanMode", {"action": "status"})
+        if result.get("isError"):
+            refused.append((place, text(result)))
+    assert {place for place, _ in refused} == {0, 1}
+    assert 50 <= len(refused) <= 60, pair.log()  # a server whose Redis is slow counts a call for itself
+    assert all("100 calls in a minute are allowed" in said for _, said in refused)
 
 
 def test_there_is_one_pairing_code(pair: Replicas) -> None:

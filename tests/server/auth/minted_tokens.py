@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import json
 import re
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator
@@ -161,10 +160,7 @@ def asked(signed: Signed, token: str, method: str, params: Any = None, **headers
     name = (params or {}).get("name" if method in ("tools/call", "prompts/get") else "uri")
     if name is not None and method in ("tools/call", "prompts/get", "resources/read"):
         told["mcp_name"] = name
-    response, raw, said = signed.site.ask("POST", "/mcp", body, authorization=f"Bearer {token}", **{**told, **headers})
-    if said is None and (response.getheader("content-type") or "").startswith("text/event-stream"):
-        said = json.loads(raw.decode().rpartition("data: ")[2])  # it took over a second: the last event is the answer
-    return response, raw, said
+    return signed.site.ask("POST", "/mcp", body, authorization=f"Bearer {token}", **{**told, **headers})
 
 
 def session(signed: Signed, token: str, revision: str = "2025-11-25") -> str:

@@ -3,7 +3,6 @@ one is not affected, and both go on working."""
 
 import concurrent.futures
 import contextlib
-import json
 import os
 import re
 import shutil
@@ -77,7 +76,7 @@ class TwoPrincipals:
             self._signed, self._tokens[who], "tools/call", {"name": name, "arguments": arguments}
         )
         assert response.status == 200, body
-        result = (answer or _streamed(body))["result"]
+        result = answer["result"]
         (text, *_) = result["content"]
         return Said(text["text"], result.get("structuredContent"), result["isError"])
 
@@ -101,11 +100,6 @@ class TwoPrincipals:
         """Return whether commands run and files can be written, in each folder of the principal."""
         said = self.bash("echo one > mine && cat mine && rm mine && (sleep 0; echo two) | cat", who)
         return (said.text, said.is_error) == ("one\ntwo\n", False)
-
-
-def _streamed(body: bytes) -> Any:
-    lines = [line for line in body.decode().splitlines() if line.startswith("data:")]
-    return json.loads(lines[-1].removeprefix("data:"))
 
 
 @contextlib.contextmanager

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.clients.raw_client import COMMAND, eventually, processes_with
-from tests.clients.raw_http_client import POSTED, Site, events
+from tests.clients.raw_http_client import POSTED, Site, events, read_messages
 from tests.transports.test_streamable_http import modern, opened, request, stream
 from toolgate.server.protocol.interruption import INTERRUPTED
 
@@ -351,7 +351,9 @@ def test_running_calls_may_finish_and_streams_end_in_order(listen: Listen) -> No
     kept.request("POST", "/mcp", json.dumps(request("ping")), {**POSTED, "Mcp-Session-Id": session})
     refused = kept.getresponse()
     assert (refused.status, refused.getheader("connection")) == (503, "close")
-    assert json.loads(quick.getresponse().read())["result"]["content"][0]["text"] == "waited"
+    answered = quick.getresponse()
+    (said,) = read_messages(answered, answered.read())
+    assert said["result"]["content"][0]["text"] == "waited"
     (answer,) = (json.loads(event["data"]) for event in events(running[1]) if "result" in event.get("data", ""))
     assert answer["result"]["content"][0]["text"] == "waited"
     assert [event for event in events(standing[1]) if event.get("data")] == []

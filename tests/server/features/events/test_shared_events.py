@@ -16,6 +16,7 @@ from toolgate.server.base.bus.bus import Bus
 from toolgate.server.base.principals.principal import GrantKey
 
 Run = Callable[..., None]
+PEOPLE = [f"person {number}" for number in range(24)]  # one replica has all once in eight million runs
 
 
 class Replica:
@@ -72,20 +73,19 @@ def test_each_event_is_posted_once_wherever_it_and_its_subscription_were_made(
         async with AsyncExitStack() as stack:
             made = await replicas(stack, tmp_path, one, two)
             first, second = made
-            people = [f"person {number}" for number in range(8)]
-            for number, who in enumerate(people):
+            for number, who in enumerate(PEOPLE):
                 await subscribe(made[number % 2].here, who)
                 for replica in made:
                     await create(replica.here, f"of {who}", who)
-            found = await posts(made, 16)
+            found = await posts(made, 48)
             assert all(replica.sender.posts for replica in made)  # they share the work
-            assert len({post.id for post in found}) == len(found) == 16
-            await unsubscribe(second.here, people[0])  # it was made at the first
-            await first.events.terminate_rights({(people[2], "client")})
+            assert len({post.id for post in found}) == len(found) == 48
+            await unsubscribe(second.here, PEOPLE[0])  # it was made at the first
+            await first.events.terminate_rights({(PEOPLE[2], "client")})
             for replica in made:
-                for who in people[:3]:
+                for who in PEOPLE[:3]:
                     await create(replica.here, "later", who)
-            found = await posts(made, 19)
+            found = await posts(made, 51)
             kinds = [post.body.get("type") or post.body["data"]["name"] for post in found]
             assert (kinds.count("later"), kinds.count("terminated")) == (2, 1)
 
@@ -97,16 +97,15 @@ def test_the_deliveries_of_a_dead_replica_are_taken_over(run_replicas: Run, tmp_
         async with AsyncExitStack() as stack:
             made = await replicas(stack, tmp_path, one, two)
             first, second = made
-            people = [f"person {number}" for number in range(8)]
-            for who in people:
+            for who in PEOPLE:
                 await subscribe(first.here, who)
             assert second.events.subscriptions is not None
             await second.events.subscriptions.close()  # it sends nothing more
-            for who in people:
+            for who in PEOPLE:
                 await create(second.here, "one", who)
             left = len(await posts([first], 1))
             first.shared.note_living([one.replica.name])
-            found = await posts([first], 8)
-            assert len({post.subscription for post in found}) == len(found) == 8 > left
+            found = await posts([first], len(PEOPLE))
+            assert len({post.subscription for post in found}) == len(found) == len(PEOPLE) > left
 
     run_replicas(check)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.clients.raw_client import STATELESS, eventually
+from tests.clients.raw_http_client import read_messages
 from tests.server.auth.minted_tokens import ENVELOPE, request
 from tests.server.features.mounts.mounted import ANSWERS, CAPABILITIES, command_mount, write_config
 from tests.servers.postgres import Postgres
@@ -30,10 +31,9 @@ def ask_for_all(replicas: Replicas, place: int, method: str, meta: dict[str, Any
     if "name" in params:
         headers["mcp_name"] = params["name"]
     sent = request(method, {**params, "_meta": {**ENVELOPE, **ASKED, **meta}})
-    response, raw, said = replicas.sites[place].ask("POST", "/mcp", sent, **headers)
+    response, raw, _ = replicas.sites[place].ask("POST", "/mcp", sent, **headers)
     assert response.status == 200, (raw, replicas.log())
-    lines = raw.decode().splitlines()
-    return [said] if said else [json.loads(line[6:]) for line in lines if line.startswith("data: {")]
+    return read_messages(response, raw)
 
 
 def ask(replicas: Replicas, place: int, method: str, **params: Any) -> Any:

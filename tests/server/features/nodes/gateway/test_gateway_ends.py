@@ -44,9 +44,7 @@ def call(server: Site, tool: str, **arguments: Any) -> dict[str, Any]:
     params = {"name": tool, "arguments": arguments, "_meta": META}
     request = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
     headers = {"MCP-Protocol-Version": STATELESS, "Mcp-Method": "tools/call", "Mcp-Name": tool}
-    _, content, answer = server.ask("POST", "/mcp", request, **{key.replace("-", "_"): headers[key] for key in headers})
-    if answer is None:  # a stream
-        answer = json.loads([line for line in content.splitlines() if line.startswith(b"data: ")][-1][6:])
+    _, _, answer = server.ask("POST", "/mcp", request, **{key.replace("-", "_"): headers[key] for key in headers})
     return answer["result"]  # type: ignore[no-any-return]
 
 
