@@ -579,6 +579,10 @@ def test_two_hundred_reloads_under_load_lose_no_call_and_leave_nothing_behind(co
             write(folder, f"pack{number}/late.py", f"VERSION = '{version}'\n")
             write(folder, f"pack{number}/__init__.py", GENERATION.format(version=version, number=number))
 
+    def list_versions() -> set[str]:
+        tools = server.request("tools/list")["tools"]
+        return {tool["description"] for tool in tools if tool["name"].startswith("say_")}
+
     save(0)
     write(folder, "census.py", CENSUS)
     server = connect("-p", str(folder))
@@ -588,6 +592,7 @@ def test_two_hundred_reloads_under_load_lose_no_call_and_leave_nothing_behind(co
         before = changes(server)
         save(version)
         assert eventually(lambda before=before: changes(server) > before), server.log()
+        assert eventually(lambda wanted={f"version {version}"}: list_versions() == wanted), server.log()
         for id in under_way:
             words = server.result(id)["content"][0]["text"].split()
             assert len(words) == 2
