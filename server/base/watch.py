@@ -163,17 +163,17 @@ class FileChanges:
         self._others = asyncio.Event()  # set when other paths are held than are watched
         self._task: asyncio.Task[None] | None = None
 
-    async def follow(self, path: Path, root: Path | None = None) -> AsyncIterator[None]:
+    async def follow(self, path: Path, root: Path | None = None, since: float | None = None) -> AsyncIterator[None]:
         """Yield after changes of the path; close ones may count as one. A folder moved above the path is noticed inside
-        `root`, or if it is the file's own."""
-        since = time.time_ns() - RECENT
+        `root`, or if it is the file's own. Changes count from `since` on, in seconds since 1970, by default now."""
+        counts_from = (time.time_ns() if since is None else int(since * 1e9)) - RECENT
         stamp = await asyncio.to_thread(_stamp, path)
         held = self._add(path, stamp, root)
         if held is None:
             return
         told = held.changes
         try:
-            if stamp is not None and stamp[-1] > since:  # perhaps changed after it was read or subscribed to
+            if stamp is not None and stamp[-1] > counts_from:  # perhaps changed after it was read or subscribed to
                 yield
             while True:
                 while held.changes == told:

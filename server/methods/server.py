@@ -290,7 +290,7 @@ class Server(msgspec.Struct, eq=False, dict=True):
         if found is None:
             return None
         resource, variables = found
-        context = Context(self.services.of_principal(principal), NoClient())
+        context = Context(self.services.of_principal(principal), NoClient(), time.time())
         if resource.relay is not None:
             return resource.relay.watch(uri, context)
         return resource.watch(variables, context)

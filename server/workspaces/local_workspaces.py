@@ -129,8 +129,8 @@ class LocalWorkspaces:
     def count_lost_sandboxes(self) -> int:
         return self._confinement.lost_sandboxes
 
-    def watch_path(self, principal: str, path: Path) -> AsyncIterator[object]:
-        return self._file_changes.follow(path, self.get_or_open(principal).root)
+    def watch_path(self, principal: str, path: Path, since: float | None = None) -> AsyncIterator[object]:
+        return self._file_changes.follow(path, self.get_or_open(principal).root, since)
 
     def list_jobs(self) -> Sequence[Callable[[], Coroutine[Any, Any, None]]]:
         return self._confinement.end_orphans, self._confinement.balance_cpu

@@ -50,8 +50,9 @@ class Workspaces(Protocol):
         """Return how many sandboxes have ended with commands in them since the start."""
         ...
 
-    def watch_path(self, principal: str, path: Path) -> AsyncIterator[object]:
-        """Yield each time the file or folder changes, appears or goes."""
+    def watch_path(self, principal: str, path: Path, since: float | None = None) -> AsyncIterator[object]:
+        """Yield each time the file or folder changes, appears or goes: from `since` on, in seconds since 1970, or from
+        now on."""
         ...
 
     def list_jobs(self) -> Sequence[Callable[[], Coroutine[Any, Any, None]]]:

@@ -465,6 +465,42 @@ def test_a_subscriber_is_notified_when_a_file_is_edited_replaced_removed_and_mad
     inner_told()
 
 
+LATE = """
+import asyncio
+from pathlib import Path
+
+from toolgate.tools import Context, resource
+
+@resource("late://{+path}")
+async def late(path: str) -> str:
+    "A file."
+    return Path("/" + path).read_text()
+
+@late.watching
+async def late_changes(path: str, ctx: Context):
+    await asyncio.sleep(0.5)
+    async for change in ctx.watch_path(Path("/" + path)):
+        yield change
+"""
+
+
+@pytest.mark.parametrize("revision", ERAS)
+def test_a_change_right_after_a_subscription_is_told_however_late_its_watch_begins(
+    connect: Start, tmp_path: Path, revision: str
+) -> None:
+    (tmp_path / "plugins").mkdir()
+    (tmp_path / "plugins" / "late.py").write_text(LATE)
+    file = tmp_path / "file"
+    file.write_text("one")
+    server = connect("-p", str(tmp_path / "plugins"), revision=revision)
+    assert eventually(lambda: time.time() - file.stat().st_ctime > 0.2)
+    uri = f"late://{str(file)[1:]}"
+    follow(server, uri)
+    changed = told(server, uri)
+    file.write_text("two")
+    changed()
+
+
 def test_a_subscriber_is_notified_when_a_link_is_switched_and_when_a_parent_is_moved(
     connect: Start, tmp_path: Path
 ) -> None:

@@ -87,11 +87,12 @@ class Context:
     must run once in `await ctx.once(key, function)`.
     """
 
-    __slots__ = ("_peer", "_question_count", "_services")
+    __slots__ = ("_peer", "_question_count", "_services", "_since")
 
-    def __init__(self, services: Services, peer: CallPeer) -> None:
+    def __init__(self, services: Services, peer: CallPeer, since: float | None = None) -> None:
         self._services = services
         self._peer = peer
+        self._since = since  # when a subscription began, in seconds since 1970: its changes count from then on
         self._question_count = 0
 
     @property
@@ -153,13 +154,13 @@ class Context:
 
     def read_only(self) -> "Context":
         """Return a context for work that changes nothing."""
-        return Context(replace(self._services, is_read_only=True), self._peer)
+        return Context(replace(self._services, is_read_only=True), self._peer, self._since)
 
     def after(self, seconds: float) -> "Context":
         """Return a context for work that begins `seconds` into the call: its hold is shorter by that."""
         settings = self._services.settings
         left = replace(settings, hold=max(settings.hold - seconds, 0.0))
-        return Context(replace(self._services, settings=left), self._peer)
+        return Context(replace(self._services, settings=left), self._peer, self._since)
 
     @property
     def wants_progress(self) -> bool:
@@ -182,7 +183,7 @@ class Context:
 
     def watch_path(self, path: Path) -> AsyncIterator[object]:
         """Yield each time the file or folder `path` changes, appears or goes. The caller checks the path."""
-        return self._services.watch_path(path)
+        return self._services.watch_path(path, self._since)
 
     def list_changed(self) -> None:
         """Tell the caller's clients that a template's list (`listing`) changed."""

@@ -215,7 +215,7 @@ def _ignore(*_: object) -> None:
     """Notify no client."""
 
 
-async def _watch_nothing(path: Path) -> AsyncIterator[None]:
+async def _watch_nothing(path: Path, since: float | None) -> AsyncIterator[None]:
     """Yield nothing: changes are not watched."""
     return
     yield
@@ -235,5 +235,6 @@ class Services(msgspec.Struct, frozen=True, weakref=True):
     is_read_only: bool = False  # a plan is active, and the tool may change nothing
     notify_updated: Callable[[str], None] = _ignore  # tell the principal's subscribers that this URI changed
     notify_list_changed: Callable[[], None] = _ignore  # tell the principal's clients that the resource list changed
-    watch_path: Callable[[Path], AsyncIterator[object]] = _watch_nothing  # yields at each change of the file or folder
+    # yields at each change of the file or folder from a time on, in seconds since 1970, or from now on
+    watch_path: Callable[[Path, float | None], AsyncIterator[object]] = _watch_nothing
     built_in: Mapping[type, Any] = msgspec.field(default_factory=dict[type, Any])

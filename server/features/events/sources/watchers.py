@@ -5,6 +5,7 @@ A watcher runs for each filter, while somebody has interest in it. The others' c
 
 import asyncio
 import logging
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
@@ -43,7 +44,7 @@ class EventWatchers:
     """The watchers of one server.
 
     open_workspace: returns the workspace of a principal
-    watch_path: yields at each change of a principal's file or folder
+    watch_path: yields at each change of a principal's file or folder from a time on
     serves: whether this process serves a principal
     prepare: what comes before a workspace is opened, where workspaces are at nodes
     """
@@ -52,7 +53,7 @@ class EventWatchers:
         self,
         events: EventLog,
         open_workspace: Callable[[str], Workspace],
-        watch_path: Callable[[str, Path], AsyncIterator[object]],
+        watch_path: Callable[[str, Path, float], AsyncIterator[object]],
         serves: Callable[[str], bool],
         prepare: Callable[[str], Awaitable[None]] | None = None,
     ) -> None:
@@ -151,8 +152,9 @@ class EventWatchers:
     async def _watch_files(self, wanted: EventFilter, arguments: dict[str, Any]) -> None:
         workspace = self._open_workspace(wanted.principal)
         path = _absolute(workspace, arguments["path"])
+        since = time.time()
         before, _ = await _take_snapshot(workspace, path)
-        async for _ in self._watch_path(wanted.principal, Path(path)):
+        async for _ in self._watch_path(wanted.principal, Path(path), since):
             after, is_cut = await _take_snapshot(workspace, path)
             changed = sorted(name for name, stamp in after.items() if before.get(name) != stamp)
             removed = sorted(before.keys() - after.keys())

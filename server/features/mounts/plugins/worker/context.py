@@ -196,7 +196,7 @@ class ContextFactory:
             self._skills[folders] = Skills([Path(folder) for folder in folders])
         return self._skills[folders]
 
-    async def _changes(self, id: Id, path: Path) -> AsyncIterator[object]:
+    async def _changes(self, id: Id, path: Path, _since: float | None) -> AsyncIterator[object]:
         self._watches += 1
         watch = api.WatchArguments(self._watches, path)
         while msgspec.json.decode(await self._link.request(id, "change", watch)):

@@ -410,7 +410,8 @@ async def alone(folder: Path, rest: float = 30.0) -> AsyncIterator[tuple[Mapping
         await app.close()
 
 
-async def changes(path: Path) -> AsyncIterator[object]:
+async def changes(path: Path, since: float | None) -> AsyncIterator[object]:
+    assert since is None
     for _ in range(3):
         yield path
 

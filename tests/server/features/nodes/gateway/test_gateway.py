@@ -17,6 +17,7 @@ from PIL import Image
 from tests.clients.raw_client import PATIENCE, children, eventually
 from tests.clients.raw_http_client import Site, site
 from tests.server.features.nodes.nodes import NodeProcess, running_node
+from tests.tools.builtin.test_resources import LATE
 from toolgate.server.app import build
 from toolgate.server.cli import main
 from toolgate.server.config import load
@@ -35,7 +36,9 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
 
 @pytest.fixture(scope="module")
 def server(node: NodeProcess, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    words = ("--node", f"unix:{node.socket}", "-p", "builtin:files")
+    plugins = tmp_path_factory.mktemp("plugins")
+    (plugins / "late.py").write_text(LATE)
+    words = ("--node", f"unix:{node.socket}", "-p", "builtin:files", "-p", str(plugins))
     with site(tmp_path_factory.mktemp("gateway"), *words, workspace=False) as server:
         yield server
 
@@ -113,17 +116,16 @@ def test_pictures_and_files_of_the_workspace_are_read(server: Site, node: NodePr
     asyncio.run(body())
 
 
-def test_a_change_of_a_file_at_the_node_reaches_its_subscriber(server: Site, node: NodeProcess) -> None:
+@pytest.mark.parametrize("scheme", ["file:///", "late://"])  # a plugin whose watch begins late
+def test_a_change_of_a_file_at_the_node_reaches_its_subscriber(server: Site, node: NodeProcess, scheme: str) -> None:
     async def body() -> None:
         async with connected(server) as me:
             await text(me, "Bash", command="echo one > watched.txt")
-            uri = f"file://{node.state}/workspaces/local/watched.txt"
+            uri = f"{scheme}{str(node.state)[1:]}/workspaces/local/watched.txt"
             await asyncio.sleep(0.2)  # a change just before counts as one since
             async with me.listen(resource_subscriptions=[uri]) as news:
-                first = asyncio.ensure_future(anext(aiter(news)))
-                while not (await asyncio.wait([first], timeout=0.2))[0]:  # the watch may begin after a change
-                    await text(me, "Bash", command="echo more >> watched.txt")
-                assert first.result() == ResourceUpdated(uri=uri)
+                await text(me, "Bash", command="echo more >> watched.txt")
+                assert await anext(aiter(news)) == ResourceUpdated(uri=uri)
 
     asyncio.run(body())
 
