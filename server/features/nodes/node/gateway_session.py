@@ -316,6 +316,8 @@ class GatewaySession:
             else:
                 request.task.cancel()
             await asyncio.wait([request.task])
+        if request.program is not None:  # it has opened just before it was cancelled
+            self._held.end(request.principal, request.program)
         if request.run_id is not None and request.name in STARTS:
             await self._discard(request.principal, request.run_id)
         self.send(NodeAnswer(request.number, error=ErrorData("ToolError", "cancelled")))

@@ -11,8 +11,13 @@ from tests.server.features.nodes.nodes import NodeProcess, fake_principal, gatew
 from tests.server.features.nodes.test_contract import node_at
 from tests.tools.shell_commands import BOUND, living, until
 from tests.tools.workspace.commands.test_program_streams import program, read_all, read_line
+from toolgate.server.base.rpc import frames
 from toolgate.server.features.nodes.gateway import link as links
 from toolgate.server.features.nodes.gateway.remote_methods import NodeRequests
+from toolgate.server.features.nodes.messages import Cancel, NodeRequest
+from toolgate.server.features.nodes.node.gateway_session import GatewaySession
+from toolgate.server.features.nodes.node.moves import WorkspaceMoves
+from toolgate.server.features.nodes.node.node import Node
 from toolgate.tools import ToolError
 from toolgate.tools.workspace.workspace import ProgramAccess, ProgramEnd, WorkspaceUnreachableError
 
@@ -152,6 +157,44 @@ def test_a_cancellation_that_crosses_the_answer_ends_the_program(node: NodeProce
             with pytest.raises(asyncio.CancelledError):
                 await call
             await until(lambda: not living(mark))
+
+    asyncio.run(body())
+
+
+class OpeningWorkspace:
+    """The workspace of everybody: a program that opens when the test says so, and notes its end."""
+
+    def __init__(self) -> None:
+        self.opened = asyncio.get_running_loop().create_future()
+        self.closed = asyncio.Event()
+
+    def get_or_open(self, _principal: str) -> "OpeningWorkspace":
+        return self
+
+    async def open_program(self, *_words: object, **_how: object) -> "OpeningWorkspace":
+        await self.opened
+        return self
+
+    async def close(self, _grace: float) -> None:
+        self.closed.set()
+
+    async def wait(self) -> ProgramEnd:
+        return ProgramEnd(0)
+
+
+def test_a_program_that_opens_in_the_moment_of_its_cancellation_ends(tmp_path: Path) -> None:
+    arguments = frames.encode_raw({"argv": ["sleep", "600"], "env": {}, "cwd": None, "shows": []})
+
+    async def body() -> None:
+        node, workspace = Node(), OpeningWorkspace()
+        node.workspaces = workspace  # type: ignore[assignment]  # what is used of it
+        node.moves = WorkspaceMoves(tmp_path, None, is_shared=False)  # type: ignore[arg-type]  # nobody moves
+        session = GatewaySession(node, lambda: None)
+        session.take(NodeRequest(1, "local", "node.start_program", arguments))
+        await asyncio.sleep(0.05)
+        workspace.opened.set_result(None)
+        session.take(Cancel(1))
+        await asyncio.wait_for(workspace.closed.wait(), BOUND)
 
     asyncio.run(body())
 
