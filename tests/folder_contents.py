@@ -19,3 +19,8 @@ def read_files(folder: Path) -> dict[Path, bytes]:
 def find_folders(folder: Path, name: str) -> list[Path]:
     """Return the folders of this name below it."""
     return [Path(place, name) for place, folders, _ in os.walk(folder) if name in folders]
+
+
+def has_content(file: Path) -> bool:
+    """Return whether something was written to it: one that has just been made is empty."""
+    return file.exists() and file.stat().st_size > 0

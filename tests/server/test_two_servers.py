@@ -9,6 +9,7 @@ import pytest
 
 from tests.clients.raw_client import eventually
 from tests.clients.stateless_requests import ask, call, text
+from tests.folder_contents import has_content
 from tests.servers.postgres import Postgres
 from tests.servers.replicas import Replicas, running_replicas
 
@@ -83,7 +84,7 @@ def test_the_work_of_a_killed_server_goes_on_at_the_other(
     with running_replicas(tmp_path, postgres, "--auth", "oauth") as servers:
         token = servers.token()
         id = call(servers.sites[0], token, "job", {"file": str(file)})["taskId"]
-        assert eventually(runs.exists)
+        assert eventually(lambda: has_content(runs))
         call(
             servers.sites[0],
             token,

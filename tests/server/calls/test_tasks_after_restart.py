@@ -10,6 +10,7 @@ import pytest
 
 from tests.clients.raw_client import STATELESS, Refusal, Server, eventually
 from tests.clients.raw_task_client import KNOWS, accepted, created, ended, get, text, until
+from tests.folder_contents import has_content
 
 Start = Callable[..., Server]
 
@@ -39,7 +40,7 @@ def test_harmless_work_that_a_kill_broke_off_is_done_again_under_the_same_id(pro
     first = probe(**how)
     file, runs = tmp_path / "go", tmp_path / "go.runs"
     before = first.call("job", {"file": str(file)})
-    assert eventually(runs.exists)
+    assert eventually(lambda: has_content(runs))
     killed(first)
     second = probe(**how)
     assert eventually(lambda: runs.read_text() == "run\nrun\n")  # by itself, not because somebody asks
@@ -54,7 +55,7 @@ def test_tasks_of_a_server_with_other_options_are_left_to_their_own_kind(probe: 
     first = probe(**how)
     file, runs = tmp_path / "go", tmp_path / "go.runs"
     id = created(first, "job", file=str(file))
-    assert eventually(runs.exists)
+    assert eventually(lambda: has_content(runs))
     killed(first)
     (tmp_path / "elsewhere").mkdir()
     others = (
@@ -82,7 +83,7 @@ def test_stdio_and_http_leave_each_other_what_they_left(
     local = probe(**how)
     file, runs = tmp_path / "go", tmp_path / "go.runs"
     mine = created(local, "job", file=str(file))
-    assert eventually(runs.exists)
+    assert eventually(lambda: has_content(runs))
     killed(local)
     options = ("--state", str(local.state), "--workspace", str(Path.cwd()))
     site = listen(*options)
@@ -106,7 +107,7 @@ def test_a_task_that_kills_two_servers_is_not_run_a_third_time(probe: Start, tmp
     first = probe(**how)
     runs = tmp_path / "go.runs"
     id = created(first, "job", file=str(tmp_path / "go"))
-    assert eventually(runs.exists)
+    assert eventually(lambda: has_content(runs))
     killed(first)
     second = probe(**how)
     assert eventually(lambda: runs.read_text() == "run\nrun\n")
@@ -121,7 +122,7 @@ def test_work_that_must_not_be_done_twice_has_failed_with_its_server(probe: Star
     first = probe("--grace", "0.1", **how)
     file, runs = tmp_path / "go", tmp_path / "go.runs"
     id = created(first, "harmful_job", file=str(file))
-    assert eventually(runs.exists)
+    assert eventually(lambda: has_content(runs))
     if kind == "killed":
         killed(first)
     else:

@@ -19,6 +19,7 @@ from tests.clients.raw_client import eventually
 from tests.clients.raw_http_client import Site
 from tests.clients.round_robin import RoundRobin
 from tests.clients.stateless_requests import call, text
+from tests.folder_contents import has_content
 from tests.server.auth.authorization_in_process import VERIFIER, challenge
 from tests.server.auth.http_browser import Person
 from tests.server.auth.minted_tokens import Signed
@@ -95,7 +96,7 @@ def test_in_a_call_under_a_second(pair: Replicas, tmp_path: Path) -> None:
     client, runs = open_session(pair, "uma"), tmp_path / "file.runs"
     job = {"name": "harmful_job", "arguments": {"file": str(tmp_path / "file")}}
     client.call("Bash", {"command": "mkdir -p here && cd here"}, at=0)
-    kill_in(pair.sites[0], lambda: client.post("tools/call", job, at=0), runs.exists)
+    kill_in(pair.sites[0], lambda: client.post("tools/call", job, at=0), lambda: has_content(runs))
     assert client.call("Bash", {"command": "basename $PWD"}, at=1).startswith("here\n")  # news may follow
     assert runs.read_text() == "run\n"
 
@@ -180,7 +181,7 @@ def test_in_an_approvals_retry(pair: Replicas, tmp_path: Path) -> None:
         return {"requestState": asked["requestState"], "inputResponses": {key: {"action": "accept", "content": {}}}}
 
     given = retry(call(pair.sites[0], token, "Bash", command))
-    kill_in(pair.sites[0], lambda: call(pair.sites[0], token, "Bash", command, **given), runs.exists)
+    kill_in(pair.sites[0], lambda: call(pair.sites[0], token, "Bash", command, **given), lambda: has_content(runs))
     asked = call(pair.sites[1], token, "Bash", command, **given)
     assert asked["resultType"] == "input_required"  # the approval was used
     assert runs.read_text() == "run\n"
