@@ -72,7 +72,7 @@ class Load:
 def test_a_rolling_restart_behind_nginx_loses_no_call(tmp_path: Path, restarts: int) -> None:
     answered, failures = restart_in_turn(tmp_path, restarts, "--drain", "10")
     assert not failures, failures
-    assert answered > 3 * restarts  # as few on a busy machine
+    assert answered > 3 * restarts  # a busy machine answers few
 
 
 def restart_in_turn(folder: Path, restarts: int, *options: str) -> tuple[int, list[str]]:

@@ -16,7 +16,7 @@ from toolgate.server.cli.terminal.output import format_count, print_json_line
 from toolgate.server.cli.terminal.style import is_terminal
 from toolgate.server.config.load import Config
 from toolgate.server.features.mounts.commands.stored_pins import list_other_tools
-from toolgate.server.features.mounts.commands.wishes import have_followed
+from toolgate.server.features.mounts.commands.wishes import wish_and_wait
 from toolgate.server.features.mounts.config.table import MountList, read_own_mounts
 from toolgate.server.features.mounts.control import MountControl
 from toolgate.server.features.mounts.pins import rows
@@ -170,7 +170,7 @@ def print_item(item: HeldItem) -> None:
 def tell_servers(config: Config, name: str) -> None:
     """Have the running servers of the state follow. One that starts later reads the state."""
     if config.state.exists():
-        have_followed(MountControl(config.state), "pins", name)
+        wish_and_wait(MountControl(config.state), "pins", name)
 
 
 def ask(prompt: str) -> str:

@@ -22,10 +22,10 @@ def make_wish(control: MountControl, wish: Wish, name: str) -> list[int]:
     if not serving:
         print(f"toolgate: mount {wish}: no server of this state runs with mounts", file=sys.stderr)
         return []
-    return serving if have_followed(control, wish, name) else []
+    return serving if wish_and_wait(control, wish, name) else []
 
 
-def have_followed(control: MountControl, wish: Wish, name: str) -> bool:
+def wish_and_wait(control: MountControl, wish: Wish, name: str) -> bool:
     """Ask all servers of the state, and return whether those that say they have the mount have followed; else that is
     printed. One that has just taken up the mount, or can't write what it says, follows without a word."""
     stamp = control.wish(wish, name)

@@ -31,7 +31,7 @@ from toolgate.tools.workspace.workspaces import IsThere
 
 REPORT_EVERY = 3_600.0  # seconds between two reports of who is gone, as a cleaner asks
 LOCATE_PAUSE = 0.5  # seconds until a principal's node is looked for again
-SLOW = 0.05  # seconds after which a node begins to watch too late for what has changed since a subscription
+WATCHES_WITHIN = 0.05  # seconds from a subscription to the request for its watch: a later one may miss a change
 NOTE_EVERY = 60.0  # seconds between two notes of a principal's calls
 MAX_NOTED = 1_000  # principals whose newest note is known: of more, calls are noted again sooner
 LEVELS = ("none", "uid", "bwrap")  # the weakest first
@@ -128,7 +128,7 @@ class RemoteWorkspaces:
         await self._placement.locate(principal)
         workspace = self._get_or_open(principal)
         is_there = path.is_relative_to(workspace.root)
-        if is_there and since is not None and time.time() - since > SLOW:
+        if is_there and since is not None and time.time() - since > WATCHES_WITHIN:
             yield None  # it may have changed, and the node's watch begins only now
         async for change in workspace.watch_path(path) if is_there else self._file_changes.follow(path, since=since):
             yield change

@@ -57,7 +57,7 @@ def test_a_rolling_restart_costs_the_official_client_no_call(tmp_path: Path, pos
             while not restarting.done():
                 assert await call(client, "echo", text=str(count)) == str(count)
                 count += 1
-            assert count > 3 * restarts  # as few on a busy machine
+            assert count > 3 * restarts  # a busy machine answers few
         await restarting
 
     with replicas_behind_nginx(tmp_path, postgres, "--drain", "10") as (replicas, front):
