@@ -92,8 +92,18 @@ def run_server(main: Callable[[], Coroutine[Any, Any, None]], factory: Callable[
                 loop.run_until_complete(asyncio.wait(left, timeout=0.5))
         loop.run_until_complete(loop.shutdown_asyncgens())
         asyncio.set_event_loop(None)
+        _exit_on_further_signal(loop)
         if not any(task for task in left if not task.done()):
             loop.close()
+
+
+def _exit_on_further_signal(loop: asyncio.AbstractEventLoop) -> None:
+    """Have a signal end the process at once, as one that is done: all that was begun has been left."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    for number in SIGNALS:
+        loop.remove_signal_handler(number)
+        signal.signal(number, lambda _number, _frame: exit_now(0))
+    signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def run_interruptible(work: Coroutine[Any, Any, T]) -> T:

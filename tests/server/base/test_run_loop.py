@@ -4,6 +4,10 @@ import signal
 import subprocess
 import sys
 
+import pytest
+
+from tests.clients.raw_client import PATIENCE
+
 WORK = """
 import asyncio, signal, sys, threading
 from toolgate.server.base import run_loop as running
@@ -45,3 +49,20 @@ def test_ctrl_c_twice_ends_what_takes_long_to_be_taken_down() -> None:
         assert process.stdout.readline() == "taken down\n"
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == 130
+
+
+ENDED = """
+import asyncio, os, signal, sys, time
+from toolgate.server.base import run_loop
+
+run_loop.run_server(lambda: asyncio.sleep(0), asyncio.new_event_loop)
+os.kill(os.getpid(), int(sys.argv[1]))
+time.sleep(30)
+sys.exit(5)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_after_the_end_ends_the_process_at_once_and_well(number: signal.Signals) -> None:
+    words = [sys.executable, "-c", ENDED, str(int(number))]
+    assert subprocess.run(words, timeout=PATIENCE, check=False).returncode == 0
